@@ -1,0 +1,35 @@
+#pragma once
+
+/// Budgets as people write them.
+
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "passes/plan/step_graph.h"
+
+namespace recals::plan {
+
+/// A limit in bytes, or a fraction of the plain step's own peak.
+struct Limit {
+  int64_t bytes = -1; ///< -1: use `fraction`
+  double fraction = 0;
+};
+
+/// Why a text is no budget, in one sentence that quotes it and says what is accepted.
+struct BadBudget {
+  std::string message;
+};
+
+/// Accepts "536870912", "512MiB", "1.5 GB", "8GiB" (KiB MiB GiB TiB are powers of 1024, kB MB GB TB of 1000; case
+/// matters only for the B), "50%". Refuses 0, negatives, NaN, infinities, unknown units, more than 2^62 bytes; percents
+/// must be above 0 and at most 100.
+std::variant<Limit, BadBudget> parse_limit(std::string_view text);
+
+/// Bytes of `limit` where the plain step peaks at `plain_peak` bytes (rounded down, so never above the fraction).
+int64_t bytes_of(const Limit& limit, int64_t plain_peak);
+
+/// "512.0 MiB", for messages.
+std::string human_bytes(int64_t bytes);
+
+} // namespace recals::plan

@@ -1,0 +1,107 @@
+#include "passes/plan/plan_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace recals::plan {
+namespace {
+
+/// The innermost module that all nodes of the region are in: "layer1" for "layer1.0.conv" and "layer1.1".
+std::string module_of(const StepGraph& graph, const Region& region) {
+  std::string common = graph.nodes[region.first].module;
+  for (int n = region.first; n <= region.last; ++n) {
+    const std::string& module = graph.nodes[n].module;
+    const auto holds_it = [&] {
+      return common.empty() ||
+          (module.compare(0, common.size(), common) == 0 &&
+           (module.size() == common.size() || module[common.size()] == '.'));
+    };
+    while (!holds_it()) {
+      const size_t dot = common.rfind('.');
+      common.resize(dot == std::string::npos ? 0 : dot);
+    }
+  }
+  return common;
+}
+
+} // namespace
+
+std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<int64_t>& budgets) {
+  using Json = nlohmann::ordered_json;
+  const Simulation plain = simulate(graph, std::vector<Fate>(graph.storages.size(), Fate::Keep));
+
+  Json devices = Json::array();
+  for (size_t d = 0; d < graph.devices.size(); ++d) {
+    const bool limited = d < budgets.size() && budgets[d] != kNoBudget;
+    devices.push_back({
+        {"name", graph.devices[d]},
+        {"budget", limited ? Json(budgets[d]) : Json(nullptr)},
+        {"peak", plan.predicted.peak[d].bytes},
+        {"held", plan.predicted.held[d]},
+        {"plain_peak", plain.peak[d].bytes},
+        {"plain_held", plain.held[d]},
+    });
+  }
+
+  double forward_seconds = 0;
+  for (const Node& node : graph.nodes) {
+    forward_seconds += node.seconds;
+  }
+
+  Json regions = Json::array();
+  for (const Region& region : plan.regions) {
+    regions.push_back({
+        {"first", region.first},
+        {"last", region.last},
+        {"module", module_of(graph, region)},
+    });
+  }
+
+  std::vector<int> slots(graph.storages.size(), 0);
+  for (const Slot& slot : graph.slots) {
+    ++slots[slot.storage];
+  }
+  Json storages = Json::array();
+  for (size_t s = 0; s < graph.storages.size(); ++s) {
+    const Storage& storage = graph.storages[s];
+    const Node& producer = graph.nodes[storage.producer];
+    storages.push_back({
+        {"name", storage.name},
+        {"bytes", storage.bytes},
+        {"device", graph.devices[storage.device]},
+        {"op", producer.op},
+        {"where", producer.where},
+        {"module", producer.module},
+        {"internal", storage.internal},
+        {"slots", slots[s]},
+        {"fate", plan.fates[s] == Fate::Recompute ? "recompute" : "keep"},
+        {"reason", plan.reasons[s]},
+    });
+  }
+
+  Json replayed = Json::array();
+  for (const int n : plan.predicted.replayed) {
+    const Node& node = graph.nodes[n];
+    replayed.push_back({
+        {"index", n},
+        {"op", node.op},
+        {"where", node.where},
+        {"module", node.module},
+        {"seconds", node.seconds},
+    });
+  }
+
+  const Json document = {
+      {"format", 1},
+      {"devices", devices},
+      {"recompute_seconds", plan.predicted.recompute_seconds},
+      {"plain_forward_seconds", forward_seconds},
+      {"recomputed_bytes", plan.predicted.recomputed_bytes},
+      {"regions", regions},
+      {"storages", storages},
+      {"nodes_replayed", replayed},
+  };
+  // Names come from source files: bytes that are no UTF-8 must not throw here.
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+} // namespace recals::plan

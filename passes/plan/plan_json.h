@@ -1,0 +1,19 @@
+#pragma once
+
+/// Plan as JSON, format version 1. Bytes are integers; nothing is rounded.
+///
+/// { "format": 1, "devices": [{"name", "budget" (bytes or null), "peak", "held", "plain_peak", "plain_held"}],
+///   "recompute_seconds", "plain_forward_seconds", "recomputed_bytes",
+///   "regions": [{"first", "last", "module"}],
+///   "storages": [{"name", "bytes", "device", "op", "where", "module", "internal", "slots", "fate", "reason"}],
+///   "nodes_replayed": [{"index", "op", "where", "module", "seconds"}] }
+
+#include <string>
+
+#include "passes/plan/planner.h"
+
+namespace recals::plan {
+
+std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<int64_t>& budgets);
+
+} // namespace recals::plan

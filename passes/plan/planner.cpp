@@ -1,0 +1,106 @@
+#include "passes/plan/planner.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "passes/plan/budget.h"
+#include "passes/plan/search.h"
+
+namespace recals::plan {
+namespace {
+
+std::string human_seconds(double seconds) {
+  char text[32];
+  if (seconds < 1e-3) {
+    std::snprintf(text, sizeof(text), "%.3g us", seconds * 1e6);
+  } else if (seconds < 1) {
+    std::snprintf(text, sizeof(text), "%.3g ms", seconds * 1e3);
+  } else {
+    std::snprintf(text, sizeof(text), "%.3g s", seconds);
+  }
+  return text;
+}
+
+/// Makes the fates canonical: Recompute only where something is recomputed or would be.
+Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Fate> fates) {
+  const StepIndex& index = simulator.index();
+  simulator.run(fates);
+  for (int s = 0; s < index.storages; ++s) {
+    const bool no_difference = index.slots[s] == 0 && !simulator.wanted(s);
+    if (!index.recomputable[s] || no_difference) {
+      fates[s] = Fate::Keep;
+    }
+  }
+
+  Plan plan;
+  plan.regions = regions_of(graph, fates);
+  plan.predicted = simulate(graph, fates);
+  simulator.run(fates);
+  for (int s = 0; s < index.storages; ++s) {
+    const Storage& storage = graph.storages[s];
+    const int producer = storage.producer;
+    const std::string size = human_bytes(storage.bytes);
+    const std::string time = human_seconds(graph.nodes[producer].seconds);
+    std::string reason;
+    if (fates[s] == Fate::Recompute) {
+      size_t region = 0;
+      while (region < plan.regions.size() && plan.regions[region].last < producer) {
+        ++region;
+      }
+      reason = "recomputed: " + size + " at " + time + " in region " + std::to_string(region);
+      if (index.slots[s] == 0) {
+        reason += ", for what is recomputed from it";
+      }
+    } else if (storage.output) {
+      reason = "kept: the caller holds it";
+    } else if (storage.pinned) {
+      reason = "kept: something that Recals cannot see holds it";
+    } else if (index.slots[s] == 0 && !simulator.wanted(s)) {
+      reason = "freed in the forward: nothing saves it";
+    } else if (!storage.recomputable) {
+      reason = "kept: its producer must not run twice";
+    } else if (index.slots[s] == 0) {
+      reason = "held: " + size + ", what is recomputed starts from it";
+    } else {
+      reason = "kept: " + size + ", recomputing it would take " + time;
+    }
+    plan.reasons.push_back(std::move(reason));
+  }
+  plan.fates = std::move(fates);
+  return plan;
+}
+
+} // namespace
+
+Plan keep_all(const StepGraph& graph) {
+  Simulator simulator(graph);
+  return finish(graph, simulator, std::vector<Fate>(graph.storages.size(), Fate::Keep));
+}
+
+std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<int64_t>& budgets) {
+  Simulator simulator(graph);
+  const std::vector<Fate> keep(graph.storages.size(), Fate::Keep);
+  if (simulator.fits(keep, budgets, 0)) {
+    return finish(graph, simulator, keep);
+  }
+  Found found = search(graph, simulator, budgets);
+  if (found.fits) {
+    return finish(graph, simulator, std::move(found.fates));
+  }
+  Infeasible infeasible;
+  simulator.run(found.fates);
+  double worst = 0;
+  for (int d = 0; d < simulator.index().devices; ++d) {
+    const PeakPoint& peak = simulator.peak()[d];
+    infeasible.smallest.push_back(peak.bytes);
+    const double ratio = static_cast<double>(peak.bytes) / static_cast<double>(std::max<int64_t>(budgets[d], 1));
+    if (ratio > worst) {
+      worst = ratio;
+      infeasible.device = d;
+      infeasible.at = peak;
+    }
+  }
+  return infeasible;
+}
+
+} // namespace recals::plan

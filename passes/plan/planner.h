@@ -1,0 +1,43 @@
+#pragma once
+
+/// Chooses the fate of every storage so that the simulated peak of every device is within its budget, at the least
+/// recompute time that the heuristic finds. `docs/planner.md` explains the method.
+
+#include <variant>
+
+#include "passes/plan/simulate.h"
+
+namespace recals::plan {
+
+struct Region {
+  int first = 0; ///< forward nodes first..last, both included
+  int last = 0;
+};
+
+struct Plan {
+  std::vector<Fate> fates; ///< per storage
+  std::vector<std::string> reasons; ///< per storage: why this fate, for a person
+  std::vector<Region> regions; ///< disjoint, in forward order; every node of N is inside one, and no
+                               ///< component (Note [What the executor does with fates]) is in two
+  Simulation predicted;
+};
+
+/// No plan fits.
+struct Infeasible {
+  std::vector<int64_t> smallest; ///< per device: a budget that the planner can meet (all devices together)
+  int device = 0; ///< the device whose budget cannot be met
+  PeakPoint at; ///< what sets the peak of that device in the smallest plan
+};
+
+constexpr int64_t kNoBudget = INT64_MAX;
+
+/// `budgets`: one hard limit in bytes per device of `graph.devices`, kNoBudget for none.
+std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<int64_t>& budgets);
+
+/// The plan that keeps everything: the plain step.
+Plan keep_all(const StepGraph& graph);
+
+/// Regions for a set of fates: the smallest disjoint intervals that contain the components.
+std::vector<Region> regions_of(const StepGraph& graph, const std::vector<Fate>& fates);
+
+} // namespace recals::plan

@@ -1,0 +1,82 @@
+#pragma once
+
+/// The training step as the planner sees it: plain numbers, no LibTorch.
+///
+/// `passes/sizes` fills a StepGraph by running the step on meta tensors; `simulate` replays it under a set of
+/// fates; `choose` picks the fates. All sizes are bytes as the device's allocator hands them out.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace recals::plan {
+
+/// What happens to a storage between its last use in the forward and its use in the backward.
+enum class Fate : uint8_t {
+  Keep, ///< stays allocated as long as a slot or a replay needs it
+  Recompute, ///< freed at its last use in the forward; its producer runs again when the backward asks
+};
+
+/// One allocation of the forward that outlives the node that made it. Parameters, buffers and inputs of the step are
+/// no storages here: they are the baseline and cost nothing.
+struct Storage {
+  std::string name; ///< what a person reads, "%relu.3" or "%dropout.1 saved[0]"
+  int64_t bytes = 0;
+  int device = 0; ///< index into StepGraph::devices
+  int producer = 0; ///< the forward node that allocates it
+  bool internal = false; ///< no graph value shows it (mask, statistics, indices)
+  bool output = false; ///< the caller holds it until the end of the backward
+  /// False: the producer must not run again, or the storage is written after it was produced, or something that
+  /// Recals cannot see holds it. Its fate is always Keep.
+  bool recomputable = true;
+  /// Held until the end of the step by something that is no slot (an unknown autograd node, say).
+  bool pinned = false;
+};
+
+/// One node of the straight-line forward, in execution order. Pure views have no writes and cost nothing.
+struct Node {
+  std::string op; ///< "aten::convolution"
+  std::string where; ///< "model.py:12", or empty
+  std::string module; ///< "layer1.0.conv1", or empty
+  std::vector<int> reads; ///< storages read, each once; what a view shows counts as the storage below it
+  std::vector<int> writes; ///< storages allocated here that outlive the node
+  /// Per device: the most bytes that are live during the node above those at its start (`writes` included).
+  std::vector<int64_t> transient;
+  /// Bytes of generator state that a replay of this node needs; 0 for a node that draws nothing.
+  int64_t rng_bytes = 0;
+  int rng_device = 0; ///< the device that stores them (ATen hands generator states out in host memory); -1: not counted
+  double seconds = 0; ///< estimated time of one run
+};
+
+/// One tensor that one autograd node saved. Several slots may share a storage.
+struct Slot {
+  int storage = 0;
+  int node = 0; ///< the forward node whose autograd node saved it
+};
+
+/// What the backward does, in the order of the autograd engine. Releases of activations are not listed: they follow
+/// from the slots and the fates.
+struct BackwardEvent {
+  enum class Kind : uint8_t {
+    Use, ///< slot `index` is unpacked: if its storage was dropped, it is recomputed now
+    Release, ///< slot `index` is gone (its autograd node has finished)
+    Change, ///< gradient or temporary memory of `device` changes by `bytes` (negative: freed)
+    Peak, ///< for a moment `device` holds `bytes` more (a kernel's workspace)
+  };
+  Kind kind = Kind::Change;
+  int index = 0;
+  int device = 0;
+  int64_t bytes = 0;
+  int label = -1; ///< index into StepGraph::backward_ops, the autograd node that runs; -1 none
+};
+
+struct StepGraph {
+  std::vector<std::string> devices; ///< "cpu", "cuda:0", ...
+  std::vector<Storage> storages;
+  std::vector<Node> nodes;
+  std::vector<Slot> slots;
+  std::vector<BackwardEvent> backward;
+  std::vector<std::string> backward_ops; ///< names of autograd nodes, for reports
+};
+
+} // namespace recals::plan
