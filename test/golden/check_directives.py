@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Find the FileCheck directives that FileCheck would pass over in silence: it takes "CHECK-NEXT foo", without the
+colon, "CHECK_NEXT:" or "CHEKC:" for prose, and the golden then checks less than it shows.
+
+usage: check_directives.py [folder]      (default: this file's folder)
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+SUFFIXES = "NEXT|SAME|NOT|DAG|LABEL|EMPTY|COUNT-[0-9]+"
+GOOD = re.compile(rf"^\s*#\s*(RUN:|(COM|CHECK)(-({SUFFIXES}))?(\{{LITERAL\}})?:)")
+# What was meant as one: CHECK at the start of a comment, and the usual slips of the finger.
+MEANT = re.compile(r"^\s*#+\s*(CHECK|CHEKC|CHCEK|CEHCK|HCECK|RUN\b|(?i:check(-\w+)?:|run:))")
+
+
+def problems_in(name: str, text: str) -> list[str]:
+    """One line for each suspicious line of a golden file."""
+    problems = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        if MEANT.match(line) and not GOOD.match(line):
+            problems.append(f"{name}:{number}: looks like a directive, but FileCheck ignores it: {line.strip()}")
+    runs = any(line.startswith("# RUN:") for line in lines)
+    checks = any(GOOD.match(line) and "CHECK" in line.split(":")[0] for line in lines)
+    if runs and not checks and any("FileCheck" in line for line in lines if line.startswith("# RUN:")):
+        problems.append(f"{name}:1: has a RUN line with FileCheck, and no CHECK line")
+    if checks and not runs:
+        problems.append(f"{name}:1: has CHECK lines, and no line that starts with '# RUN:', so nothing reads them")
+    return problems
+
+
+def self_check() -> None:
+    """The slips that this is there to find are found, and good files pass."""
+    run = "# RUN: %python %s | %FileCheck %s\n"
+    for text, bad in [
+        (run + "# CHECK: a\n# CHECK-NEXT: b\n# CHECK-COUNT-2: c\n# CHECK{LITERAL}: [[d]]\n", False),
+        (run + "# CHECK: a\n# CHECK-NEXT b\n", True),
+        (run + "# CHECK: a\n# CHECK_NEXT: b\n", True),
+        (run + "# CHECK: a\n# CHECK-NXT: b\n", True),
+        (run + "# CHECK a\n", True),
+        (run + "# check: a\n", True),
+        ("# RUN %python %s\n# CHECK: a\n", True),
+        (run, True),
+        ("# CHECK: a\n", True),
+        ("# A helper without directives.\n# Check that nobody takes this for one.\n", False),
+    ]:
+        assert bool(problems_in("self_check", text)) == bad, text
+
+
+def main() -> int:
+    self_check()
+    here = Path(__file__).resolve().parent
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else here
+    not_goldens = {"lit.cfg.py", "check_directives.py"}
+    files = [f for f in sorted(folder.rglob("*")) if f.suffix in (".py", ".ir") and f.name not in not_goldens]
+    problems = []
+    for file in files:
+        problems += problems_in(str(file.relative_to(folder)), file.read_text(encoding="utf-8"))
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(f"golden_directives: {len(files)} files, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
