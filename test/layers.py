@@ -37,7 +37,9 @@ RULES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 # Headers of LibTorch that bring Python: only the binding may.
-PYTHON = re.compile(r"^(Python\.h|pybind11/|torch/extension\.h|torch/python\.h|torch/csrc/(utils/pybind\.h|.*python.*))")
+PYTHON = re.compile(
+    r"^(Python\.h|pybind11/|torch/extension\.h|torch/python\.h|torch/csrc/(utils/pybind\.h|.*python.*))"
+)
 PYTHON_ALLOWED = ("python_frontend",)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
