@@ -20,9 +20,6 @@ if(RECALS_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
-# Rules of the build trees: where the Python module and the runtime lie relative to each other is the package's layout
-# (see python_frontend/CMakeLists.txt).
-
 function(recals_target name)
   target_include_directories(${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
                                             "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>")
@@ -52,7 +49,7 @@ endfunction()
 function(recals_use_torch name)
   target_link_libraries(${name} PUBLIC recals_torch)
   target_precompile_headers(${name} REUSE_FROM recals_pch)
-  if(RECALS_CCACHE_PROGRAM AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(RECALS_CCACHE AND RECALS_CCACHE_PROGRAM AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${name} PRIVATE -fpch-preprocess)
   endif()
 endfunction()
