@@ -10,6 +10,7 @@ parameter or buffer that differs in a bit, or memory that a step leaves behind.
 import argparse
 import statistics
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,7 +139,9 @@ def table(rows: list[Row], steps: int) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     texts = []
     for number, line in enumerate(lines):
-        cells = [line[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:])]
+        cells = [line[0].ljust(widths[0])] + [
+            cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)
+        ]
         texts.append("  ".join(cells).rstrip())
         if number == 1:
             texts.append("-" * (sum(widths) + 2 * len(widths) - 2))
@@ -179,6 +182,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder of the pictures")
     options = parser.parse_args()
 
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.jit")
     torch.set_num_threads(options.threads)
     options.out.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []

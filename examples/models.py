@@ -223,7 +223,7 @@ class UNet(nn.Module):
         super().__init__()
         widths = [channels << level for level in range(levels)]
         self.down = nn.ModuleList(
-            [DoubleConv(inside, outside, dropout) for inside, outside in zip([1, *widths], widths)]
+            [DoubleConv(inside, width, dropout) for inside, width in zip([1, *widths], widths, strict=False)]
         )
         self.pool = nn.MaxPool2d(2)
         self.bottom = DoubleConv(widths[-1], 2 * widths[-1], dropout)
@@ -238,7 +238,7 @@ class UNet(nn.Module):
             skips.append(x)
             x = self.pool(x)
         x = self.bottom(x)
-        for grow, up in zip(self.grow, self.up):
+        for grow, up in zip(self.grow, self.up):  # noqa: B905 -- TorchScript knows no `strict`
             x = up(torch.cat([skips.pop(), grow(x)], dim=1))
         return self.head(x)
 

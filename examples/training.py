@@ -12,7 +12,7 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,6 +189,11 @@ def named_state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def named_gradients(module: nn.Module) -> Iterator[tuple[str, Tensor | None]]:
     for name, parameter in module.named_parameters():
         yield name, parameter.grad
+
+
+def cloned(named: Iterable[tuple[str, Tensor | None]]) -> dict[str, Tensor | None]:
+    """A snapshot that later steps do not change."""
+    return {name: None if tensor is None else tensor.detach().clone() for name, tensor in named}
 
 
 def differing(a: Mapping[str, Tensor | None], b: Mapping[str, Tensor | None]) -> list[str]:

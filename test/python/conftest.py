@@ -1,0 +1,42 @@
+"""Fixtures and settings of the tests of the Python package.
+
+The tests train the models of `examples/`. They compare bits, never with a tolerance, and count bytes exactly.
+
+    pytest test/python               all of it, minutes
+    pytest test/python -m smoke      a quick subset, which touches each part once
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples"))
+
+# How many threads share an operator decides in which order it sums: the same everywhere, so the same bits everywhere.
+# One, because threads that wait for each other on a busy machine make times meaningless.
+THREADS = 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("filterwarnings", "ignore:.*torch.jit.*:FutureWarning")
+    config.addinivalue_line("filterwarnings", "ignore:.*torch.jit.*:DeprecationWarning")
+    torch.set_num_threads(THREADS)
+
+
+@pytest.fixture(autouse=True)
+def own_random_stream() -> None:
+    """Every test starts from one seed, whichever tests ran before it."""
+    torch.manual_seed(0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows what tests recorded under "table", one line each."""
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    lines = [value for report in reports for name, value in report.user_properties if name == "table"]
+    if lines:
+        terminalreporter.section("budgets and peaks in MiB, time against the plain step")
+        for line in lines:
+            terminalreporter.write_line(line)

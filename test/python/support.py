@@ -1,0 +1,141 @@
+"""Small steps for the tests that need no big model: run one plain and one budgeted, compare every bit."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import recals
+import torch
+from torch import Tensor, nn
+from training import cloned, differing, named_gradients, named_state, prepare_gradients, same_bits
+
+TIGHTEST = "tightest"
+"""A budget for `rewrite`: the smallest feasible one."""
+
+BUDGETS = (TIGHTEST, "50%", "75%", "100%")
+
+
+def smallest_budget(scripted: torch.jit.ScriptModule, inputs: tuple[Any, ...]) -> dict[str, int]:
+    """The smallest feasible budget, as the error of an impossible one tells it."""
+    try:
+        recals.optimize(scripted, inputs, 1)
+    except recals.BudgetError as error:
+        return error.smallest
+    raise AssertionError("a budget of one byte was accepted")
+
+
+def rewrite(module: nn.Module, inputs: tuple[Any, ...], budget: Any = TIGHTEST) -> nn.Module:
+    """Scripts `module` (if it is not yet) and rewrites it; where the budget is infeasible, at the smallest feasible."""
+    scripted = module if isinstance(module, torch.jit.ScriptModule) else torch.jit.script(module)
+    if budget == TIGHTEST:
+        budget = smallest_budget(scripted, inputs)
+    try:
+        return recals.optimize(scripted, inputs, budget)
+    except recals.BudgetError as error:
+        return recals.optimize(scripted, inputs, error.smallest)
+
+
+def twins(module: nn.Module, inputs: tuple[Any, ...], budget: Any = TIGHTEST) -> tuple[nn.Module, nn.Module]:
+    """A plain eager copy of `module`, and a budgeted one, both with gradients of zeros."""
+    plain, other = copy.deepcopy(module), copy.deepcopy(module)
+    budgeted = rewrite(other, inputs, budget)
+    prepare_gradients(plain)
+    prepare_gradients(budgeted)
+    return plain, budgeted
+
+
+def leaves(value: Any) -> list[Tensor]:
+    """The tensors inside nested tuples, lists, dicts and NamedTuples."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        return [leaf for key in value for leaf in leaves(value[key])]
+    if isinstance(value, (tuple, list)):
+        return [leaf for item in value for leaf in leaves(item)]
+    return []
+
+
+def scalar(output: Any) -> Tensor:
+    """A loss of any output: each differentiable tensor in it counts, and no two elements alike."""
+    total = torch.zeros(())
+    for leaf in leaves(output):
+        if leaf.requires_grad:
+            weights = torch.linspace(0.5, 1.5, leaf.numel(), dtype=leaf.dtype).reshape(leaf.shape)
+            total = total + (leaf * weights).sum().float()
+    return total
+
+
+@dataclass
+class Outcome:
+    """All that a step leaves behind."""
+
+    output: Any
+    state: dict[str, Tensor | None]
+    gradients: dict[str, Tensor | None]
+    input_gradients: list[Tensor | None]
+    random: Tensor
+
+
+def step(
+    module: nn.Module,
+    inputs: tuple[Any, ...],
+    *,
+    seed: int = 1,
+    between: Callable[[], Any] = lambda: None,
+    loss: Callable[[Any], Tensor] = scalar,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Seeds, runs forward and backward; `between` is called between them."""
+    leaf_inputs = [leaf for leaf in leaves(inputs) if leaf.requires_grad]
+    for leaf in leaf_inputs:
+        leaf.grad = None
+    torch.manual_seed(seed)
+    output = module(*inputs, **(kwargs or {}))
+    between()
+    loss(output).backward()
+    return Outcome(
+        output,
+        cloned(named_state(module)),
+        cloned(named_gradients(module)),
+        [None if leaf.grad is None else leaf.grad.clone() for leaf in leaf_inputs],
+        torch.get_rng_state(),
+    )
+
+
+def assert_same(plain: Outcome, budgeted: Outcome) -> None:
+    """Outputs, state, gradients and the random stream agree in every bit."""
+    assert type_tree(budgeted.output) == type_tree(plain.output)
+    for number, (a, b) in enumerate(zip(leaves(plain.output), leaves(budgeted.output), strict=True)):
+        assert same_bits(a, b), f"output {number} differs"
+        assert a.requires_grad == b.requires_grad, f"output {number} needs a gradient on one side only"
+        assert a.stride() == b.stride(), f"output {number} has strides {b.stride()}, plain {a.stride()}"
+    assert differing(plain.gradients, budgeted.gradients) == []
+    assert differing(plain.state, budgeted.state) == []
+    assert all(map(same_bits, plain.input_gradients, budgeted.input_gradients)), "gradients of the inputs differ"
+    assert torch.equal(plain.random, budgeted.random), "the random stream is elsewhere"
+
+
+def type_tree(value: Any) -> Any:
+    """The shape of a nested output: container kinds, keys and field names."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return ("namedtuple", value._fields, [type_tree(item) for item in value])
+    if isinstance(value, Mapping):
+        return ("dict", {key: type_tree(item) for key, item in value.items()})
+    if isinstance(value, (tuple, list)):
+        return (type(value).__name__, [type_tree(item) for item in value])
+    return type(value).__name__
+
+
+def check_steps(module: nn.Module, inputs: tuple[Any, ...], budget: Any = TIGHTEST, steps: int = 3, **how: Any) -> None:
+    """`steps` steps of both twins leave the same bits, gradients accumulating."""
+    plain, budgeted = twins(module, inputs, budget)
+    for seed in range(steps):
+        assert_same(step(plain, inputs, seed=seed, **how), step(budgeted, inputs, seed=seed, **how))
+
+
+def recomputed_nodes(action: Callable[[], Any]) -> int:
+    """How many nodes were recomputed while `action` ran."""
+    recals.reset_counters()
+    action()
+    return recals.counters()["recomputed_nodes"]
