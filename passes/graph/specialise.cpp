@@ -1,0 +1,676 @@
+#include "passes/graph/specialise.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/constant_pooling.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include "passes/graph/functionalise.h"
+#include "runtime/containers.h"
+#include "runtime/describe.h"
+#include "runtime/program.h"
+
+namespace recals {
+
+using c10::IValue;
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Stack;
+using torch::jit::Value;
+
+void collect_tensors(const IValue& value, std::vector<at::Tensor>& tensors) {
+  if (value.isTensor()) {
+    tensors.push_back(value.toTensor());
+  } else if (value.isTuple()) {
+    for (const auto& element : value.toTupleRef().elements()) {
+      collect_tensors(element, tensors);
+    }
+  } else if (value.isList()) {
+    for (const IValue& element : value.toListRef()) {
+      collect_tensors(element, tensors);
+    }
+  } else if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict()) {
+      collect_tensors(entry.value(), tensors);
+    }
+  }
+}
+
+namespace {
+
+bool holds_tensor(const IValue& value) {
+  std::vector<at::Tensor> tensors;
+  collect_tensors(value, tensors);
+  return !tensors.empty();
+}
+
+class Specialiser {
+ public:
+  explicit Specialiser(const IValue& module) : twin_(meta_twin(module)) {}
+
+  FlatGraph run(const std::string& method, const std::vector<IValue>& inputs) {
+    const auto type = twin_.value.toObjectRef().type();
+    auto* function = type->findMethod(method);
+    TORCH_CHECK(function, "recals: the module ", type->str(), " has no method '", method, "'");
+    flat_.graph = std::make_shared<Graph>();
+    out_ = flat_.graph.get();
+    self_ = out_->addInput("self")->setType(type);
+    auto input_twin = meta_twin(c10::ivalue::Tuple::create(inputs));
+    twin_.devices.insert(input_twin.devices.begin(), input_twin.devices.end());
+    flat_.inputs = input_twin.value.toTupleRef().elements().vec();
+    std::vector<at::Tensor> tensors;
+    for (const auto& input : flat_.inputs) {
+      collect_tensors(input, tensors);
+    }
+    for (const auto& tensor : tensors) {
+      external_.insert(storage(tensor));
+      track(tensor, out_->addInput()->setType(c10::TensorType::get()), tensor);
+    }
+    std::vector<IValue> arguments{twin_.value};
+    arguments.insert(arguments.end(), flat_.inputs.begin(), flat_.inputs.end());
+    at::AutoGradMode grad(true);
+    flat_.result = call(function, std::move(arguments), "");
+    emit_outputs();
+    functionalise(*out_, candidates_, storage_of_, external_);
+    torch::jit::ConstantPooling(flat_.graph);
+    flat_.device = the_device();
+    out_->lint();
+    return std::move(flat_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const Node* node, const std::string& why) {
+    const auto place = where(node);
+    TORCH_CHECK(
+        false, "recals: ", node->kind().toQualString(), place.empty() ? "" : " at " + place, " ", why);
+  }
+
+  // --- execution -----------------------------------------------------------------------------------------------------
+
+  IValue& get(const Value* value) {
+    return environment_[value];
+  }
+
+  IValue call(torch::jit::Function* function, std::vector<IValue> arguments, const std::string& module) {
+    auto* graph_function = torch::jit::tryToGraphFunction(*function);
+    TORCH_CHECK(graph_function, "recals: ", function->qualname().qualifiedName(), " has no graph");
+    auto graph = graph_function->graph();
+    TORCH_CHECK(
+        arguments.size() == graph->inputs().size(),
+        "recals: ",
+        function->name(),
+        " takes ",
+        graph->inputs().size() - 1,
+        " arguments, but ",
+        arguments.size() - 1,
+        " were given");
+    graphs_.push_back(graph);
+    const auto outer = module_;
+    module_ = module;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      environment_[graph->inputs()[i]] = std::move(arguments[i]);
+    }
+    block(graph->block());
+    module_ = outer;
+    return get(graph->outputs().at(0));
+  }
+
+  void block(const Block* block) {
+    for (auto* node : const_cast<Block*>(block)->nodes()) { // iterating is not const in LibTorch
+      execute(node);
+    }
+  }
+
+  void execute(Node* node) {
+    switch (node->kind()) {
+      case c10::prim::Constant:
+        get(node->output()) = torch::jit::toIValue(node->output()).value_or(IValue());
+        return;
+      case c10::prim::GetAttr:
+        get_attribute(node);
+        return;
+      case c10::prim::SetAttr:
+        set_attribute(node);
+        return;
+      case c10::prim::CallMethod:
+        call_method(node);
+        return;
+      case c10::prim::CallFunction:
+        call_function(node);
+        return;
+      case c10::prim::If:
+        branch(node);
+        return;
+      case c10::prim::Loop:
+        loop(node);
+        return;
+      case c10::prim::unchecked_cast:
+        get(node->output()) = get(node->input());
+        return;
+      case c10::prim::Uninitialized:
+        get(node->output()) = IValue();
+        return;
+      case c10::prim::RaiseException:
+        refuse(node, "is reached for these inputs: " + describe(get(node->input(0))));
+      case c10::prim::device:
+        if (get(node->input()).isTensor()) {
+          get(node->output()) = device_of(get(node->input()).toTensor());
+          return;
+        }
+        break;
+      default:
+        break;
+    }
+    if (structural(node)) {
+      return;
+    }
+    if (node->kind().is_prim() && !node->maybeOperator()) {
+      refuse(node, "is not supported. Recals takes straight-line tensor code, branches and loops that shapes decide, "
+                   "and calls of submodules; move the rest out of the method, or optimise the submodules around it.");
+    }
+    op(node);
+  }
+
+  /// Tuples, lists, dicts: executed as the interpreter does.
+  bool structural(Node* node) {
+    std::vector<IValue> inputs;
+    for (auto* input : node->inputs()) {
+      inputs.push_back(get(input));
+    }
+    switch (node->kind()) {
+      case c10::prim::TupleConstruct:
+        get(node->output()) = make_tuple(node->output()->type(), std::move(inputs));
+        return true;
+      case c10::prim::ListConstruct:
+        get(node->output()) = make_list(node->output()->type(), inputs);
+        return true;
+      case c10::prim::DictConstruct:
+        get(node->output()) = make_dict(node->output()->type(), inputs);
+        return true;
+      case c10::prim::TupleSlice: {
+        const auto& elements = inputs.at(0).toTupleRef().elements().vec();
+        std::vector<IValue> slice(
+            elements.begin() + node->i(c10::attr::beg), elements.begin() + node->i(c10::attr::end));
+        get(node->output()) = c10::ivalue::Tuple::create(std::move(slice));
+        return true;
+      }
+      case c10::prim::isinstance:
+        get(node->output()) = is_instance(inputs.at(0), node->tys(c10::attr::types));
+        return true;
+      case c10::prim::TupleUnpack:
+        unpack(node, inputs.at(0).toTupleRef().elements().vec());
+        return true;
+      case c10::prim::ListUnpack:
+        unpack(node, inputs.at(0).toListRef().vec());
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  void unpack(Node* node, const std::vector<IValue>& elements) {
+    if (elements.size() != node->outputs().size()) {
+      refuse(node, "unpacks " + std::to_string(elements.size()) + " values into " + std::to_string(node->outputs().size()));
+    }
+    for (size_t i = 0; i < elements.size(); ++i) {
+      get(node->outputs()[i]) = elements[i];
+    }
+  }
+
+  void get_attribute(Node* node) {
+    auto object = get(node->input()).toObject();
+    const auto& name = node->s(c10::attr::name);
+    auto value = object->getAttr(name);
+    const auto path = path_of(object.get(), name);
+    if (value.isTensor() && value.toTensor().defined()) {
+      const auto& tensor = value.toTensor();
+      if (values_.count(tensor.unsafeGetTensorImpl()) == 0) {
+        external_.insert(storage(tensor));
+        track(tensor, emit_get_attribute(path), tensor);
+      }
+    } else if (value.isBool() || value.isInt() || value.isDouble() || value.isString()) {
+      const auto text = path + "=" + describe(value);
+      if (std::find(flat_.attributes.begin(), flat_.attributes.end(), text) == flat_.attributes.end()) {
+        flat_.attributes.push_back(text);
+      }
+    }
+    get(node->output()) = std::move(value);
+  }
+
+  std::string path_of(const c10::ivalue::Object* object, const std::string& name) {
+    auto path = twin_.paths.find(object);
+    TORCH_CHECK(path != twin_.paths.end(), "recals: objects that are no modules are not supported");
+    return path->second.empty() ? name : path->second + "." + name;
+  }
+
+  Value* emit_get_attribute(const std::string& path) {
+    Value* value = self_;
+    auto type = self_->type()->expect<c10::ClassType>();
+    size_t begin = 0;
+    while (begin < path.size()) {
+      const auto end = std::min(path.find('.', begin), path.size());
+      const auto name = path.substr(begin, end - begin);
+      auto* node = out_->createGetAttr(value, name);
+      out_->insertNode(node);
+      value = node->output();
+      if (auto next = value->type()->cast<c10::ClassType>()) {
+        type = next;
+      }
+      begin = end + 1;
+    }
+    // Optional[Tensor] attributes hold a tensor here.
+    if (!value->type()->isSubtypeOf(*c10::TensorType::get())) {
+      value->setType(c10::TensorType::get());
+    }
+    return value;
+  }
+
+  void set_attribute(Node* node) {
+    auto object = get(node->input(0)).toObject();
+    const auto& name = node->s(c10::attr::name);
+    const auto& value = get(node->input(1));
+    if (value.isTensor()) {
+      Value* owner = self_;
+      const auto path = twin_.paths.at(object.get());
+      if (!path.empty()) {
+        owner = emit_get_attribute(path);
+        owner->setType(object->type());
+      }
+      auto* set = out_->createSetAttr(owner, name, value_of(value.toTensor(), node));
+      out_->insertNode(set)->setSourceRange(node->sourceRange());
+    } else if (describe(object->getAttr(name)) != describe(value)) {
+      refuse(node, "changes the attribute '" + path_of(object.get(), name) + "', which is no tensor, in every step");
+    }
+    object->setAttr(name, value);
+  }
+
+  void call_method(Node* node) {
+    std::vector<IValue> arguments;
+    for (auto* input : node->inputs()) {
+      arguments.push_back(get(input));
+    }
+    auto object = arguments.at(0).toObject();
+    auto* function = object->type()->findMethod(node->s(c10::attr::name));
+    if (function == nullptr) {
+      refuse(node, "calls '" + node->s(c10::attr::name) + "', which " + object->type()->str() + " does not have");
+    }
+    auto path = twin_.paths.find(object.get());
+    get(node->output()) =
+        call(function, std::move(arguments), path == twin_.paths.end() ? module_ : path->second);
+  }
+
+  void call_function(Node* node) {
+    auto* function = node->input(0)->type()->expectRef<c10::FunctionType>().function();
+    std::vector<IValue> arguments;
+    for (size_t i = 1; i < node->inputs().size(); ++i) {
+      arguments.push_back(get(node->input(i)));
+    }
+    get(node->output()) = call(function, std::move(arguments), module_);
+  }
+
+  void branch(Node* node) {
+    const auto* taken = node->blocks().at(get(node->input()).toBool() ? 0 : 1);
+    block(taken);
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      get(node->outputs()[i]) = get(taken->outputs()[i]);
+    }
+  }
+
+  void loop(Node* node) {
+    const int64_t trips = get(node->input(0)).toInt();
+    bool going = get(node->input(1)).toBool();
+    std::vector<IValue> carried;
+    for (size_t i = 2; i < node->inputs().size(); ++i) {
+      carried.push_back(get(node->input(i)));
+    }
+    const auto* body = node->blocks().at(0);
+    for (int64_t trip = 0; going && trip < trips; ++trip) {
+      get(body->inputs()[0]) = trip;
+      for (size_t i = 0; i < carried.size(); ++i) {
+        get(body->inputs()[i + 1]) = carried[i];
+      }
+      block(body);
+      going = get(body->outputs()[0]).toBool();
+      for (size_t i = 0; i < carried.size(); ++i) {
+        carried[i] = get(body->outputs()[i + 1]);
+      }
+    }
+    for (size_t i = 0; i < carried.size(); ++i) {
+      get(node->outputs()[i]) = carried[i];
+    }
+  }
+
+  // --- tensor ops ----------------------------------------------------------------------------------------------------
+
+  bool is_tracked(const at::Tensor& tensor) const {
+    return values_.count(tensor.unsafeGetTensorImpl()) != 0;
+  }
+
+  c10::Device device_of(const at::Tensor& tensor) const {
+    auto known = twin_.devices.find(tensor.unsafeGetTensorImpl());
+    return known == twin_.devices.end() ? tensor.device() : known->second;
+  }
+
+  /// The arguments as the meta kernel takes them: no data, and every device is meta.
+  IValue to_meta(const IValue& value) {
+    if (value.isDevice()) {
+      return c10::Device(c10::kMeta);
+    }
+    if (value.isTensor() && value.toTensor().defined() && !value.toTensor().is_meta()) {
+      auto& copy = meta_of_constant_[value.toTensor().unsafeGetTensorImpl()];
+      if (!copy.defined()) {
+        copy = value.toTensor().to(c10::kMeta);
+        alive_.push_back(value.toTensor());
+      }
+      return copy;
+    }
+    return value;
+  }
+
+  void op(Node* node) {
+    const auto& schema = node->schema();
+    auto operation = node->getOperation();
+    std::vector<IValue> arguments;
+    bool traced = false;
+    for (auto* input : node->inputs()) {
+      arguments.push_back(get(input));
+      std::vector<at::Tensor> tensors;
+      collect_tensors(arguments.back(), tensors);
+      for (const auto& tensor : tensors) {
+        traced = traced || is_tracked(tensor);
+      }
+    }
+    const bool makes_tensor = std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& result) {
+      return result.type()->isSubtypeOf(*c10::TensorType::get()) ||
+          result.type()->isSubtypeOf(*c10::ListType::ofTensors());
+    });
+    const bool number = node->kind() == c10::aten::tensor || node->kind() == c10::aten::scalar_tensor ||
+        node->kind() == c10::prim::NumToTensor || node->kind() == c10::aten::as_tensor;
+    // Factories run on meta and become nodes; numbers, and what is computed from constants alone, stay constants.
+    const bool factory = makes_tensor && !number &&
+        std::none_of(arguments.begin(), arguments.end(), [](const IValue& v) { return holds_tensor(v); });
+    const bool on_meta = (traced || factory) && makes_tensor && !node->kind().is_prim() &&
+        !is_list_op(schema);
+
+    Stack stack;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      auto argument = on_meta ? to_meta(arguments[i]) : arguments[i];
+      if (on_meta && argument.isNone() && i < schema.arguments().size() && schema.arguments()[i].name() == "device") {
+        argument = c10::Device(c10::kMeta);
+      }
+      stack.push_back(std::move(argument));
+    }
+    if (schema.is_vararg()) {
+      stack.emplace_back(static_cast<int64_t>(node->inputs().size()));
+    }
+    try {
+      operation(stack);
+    } catch (const c10::Error& error) {
+      refuse(node, std::string(traced ? "cannot be analysed without data: " : "failed: ") + error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      refuse(node, std::string("failed: ") + error.what());
+    }
+    std::vector<IValue> results(stack.end() - static_cast<int64_t>(node->outputs().size()), stack.end());
+    if (on_meta) {
+      emit(node, arguments, results);
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      get(node->outputs()[i]) = std::move(results[i]);
+    }
+  }
+
+  /// aten::append, aten::__getitem__, aten::add.t ... work on lists, not on tensors.
+  static bool is_list_op(const c10::FunctionSchema& schema) {
+    if (schema.arguments().empty()) {
+      return false;
+    }
+    const auto& type = schema.arguments()[0].type();
+    const auto kind = type->kind();
+    if (kind == c10::TypeKind::DictType || kind == c10::TypeKind::TupleType) {
+      return true;
+    }
+    // Lists of any type; Tensor[] itself is what aten::cat and its like take.
+    auto list = type->cast<c10::ListType>();
+    return (list && list->getElementType()->kind() == c10::TypeKind::VarType) ||
+        (list && schema.name() == "aten::__getitem__");
+  }
+
+  void track(const at::Tensor& tensor, Value* value, const at::Tensor& like) {
+    values_[tensor.unsafeGetTensorImpl()] = value;
+    storage_of_[value] = storage(tensor);
+    alive_.push_back(tensor);
+    twin_.devices.emplace(tensor.unsafeGetTensorImpl(), device_of(like));
+  }
+
+  static const void* storage(const at::Tensor& tensor) {
+    return tensor.has_storage() ? static_cast<const void*>(tensor.storage().unsafeGetStorageImpl()) : &tensor;
+  }
+
+  /// The graph value of a tensor; a tensor that no node made is a constant.
+  Value* value_of(const at::Tensor& tensor, const Node* node) {
+    auto known = values_.find(tensor.unsafeGetTensorImpl());
+    if (known != values_.end()) {
+      return known->second;
+    }
+    if (tensor.is_meta()) {
+      refuse(node, "reads a tensor whose origin is not known");
+    }
+    auto* value = out_->insertConstant(tensor);
+    values_[tensor.unsafeGetTensorImpl()] = value;
+    alive_.push_back(tensor);
+    external_.insert(storage(tensor));
+    storage_of_[value] = storage(tensor);
+    return value;
+  }
+
+  Value* argument_value(const IValue& argument, const Node* node) {
+    if (argument.isTensor() && argument.toTensor().defined()) {
+      return value_of(argument.toTensor(), node);
+    }
+    if (argument.isList() && holds_tensor(argument)) {
+      std::vector<Value*> elements;
+      bool optional = false;
+      for (const IValue& element : argument.toListRef()) {
+        optional = optional || element.isNone();
+        elements.push_back(argument_value(element, node));
+      }
+      const auto type = optional ? c10::TypePtr(c10::OptionalType::ofTensor()) : argument.toList().elementType();
+      return out_->insertNode(out_->createList(type, elements))->output();
+    }
+    auto constant = torch::jit::tryInsertConstant(*out_, argument);
+    if (!constant) {
+      refuse(node, "takes a " + argument.tagKind() + ", which cannot be written as a constant");
+    }
+    return *constant;
+  }
+
+  void emit(Node* source, const std::vector<IValue>& arguments, std::vector<IValue>& results) {
+    std::vector<Value*> inputs;
+    for (const auto& argument : arguments) {
+      inputs.push_back(argument_value(argument, source));
+    }
+    auto* node = out_->create(source->kind(), inputs, 0);
+    node->setSourceRange(source->sourceRange());
+    node->setScope(scope_of(module_));
+    out_->insertNode(node);
+    for (auto& result : results) {
+      if (result.isTensor()) {
+        auto* value = node->addOutput()->setType(c10::TensorType::get());
+        name_after(value, source);
+        const auto& tensor = result.toTensor();
+        if (tensor.defined()) {
+          track(tensor, value, device_source(arguments, tensor));
+        }
+      } else if (result.isTensorList()) {
+        auto* list = node->addOutput()->setType(c10::ListType::ofTensors());
+        const auto tensors = result.toTensorVector();
+        auto* unpack = out_->insertNode(out_->createListUnpack(list, tensors.size()));
+        for (size_t i = 0; i < tensors.size(); ++i) {
+          auto* value = unpack->outputs()[i]->setType(c10::TensorType::get());
+          name_after(value, source);
+          track(tensors[i], value, device_source(arguments, tensors[i]));
+        }
+      } else {
+        refuse(source, "returns a " + result.tagKind() + " that depends on tensors");
+      }
+    }
+    if (node->maybeSchema() == nullptr) {
+      refuse(source, "has no schema that fits its arguments");
+    }
+    check_device(source, arguments, results);
+    if (has_safe_twin(node, arguments, results)) {
+      candidates_.insert(node);
+    }
+  }
+
+  void name_after(Value* value, const Node* source) {
+    std::string name = source->kind().toUnqualString();
+    while (!name.empty() && name.back() == '_') {
+      name.pop_back();
+    }
+    value->setDebugName(name.empty() ? "value" : name);
+  }
+
+  torch::jit::ScopePtr scope_of(const std::string& module) {
+    auto& scope = scopes_[module];
+    if (!scope) {
+      scope = c10::make_intrusive<torch::jit::Scope>();
+      if (!module.empty()) {
+        scope = scope->push(c10::Symbol::fromQualString("scope::" + module));
+      }
+    }
+    return scope;
+  }
+
+  /// The tensor whose device the outputs of an op share: its first one with dimensions, else its first.
+  at::Tensor device_source(const std::vector<IValue>& arguments, const at::Tensor& output) {
+    std::vector<at::Tensor> tensors;
+    for (const auto& argument : arguments) {
+      collect_tensors(argument, tensors);
+    }
+    for (const auto& tensor : tensors) {
+      if (tensor.defined() && tensor.dim() > 0) {
+        return tensor;
+      }
+    }
+    if (!tensors.empty() && tensors.front().defined()) {
+      return tensors.front();
+    }
+    twin_.devices.emplace(output.unsafeGetTensorImpl(), factory_device(arguments));
+    return output;
+  }
+
+  static c10::Device factory_device(const std::vector<IValue>& arguments) {
+    for (const auto& argument : arguments) {
+      if (argument.isDevice()) {
+        return argument.toDevice();
+      }
+    }
+    return c10::kCPU;
+  }
+
+  void check_device(const Node* node, const std::vector<IValue>& arguments, const std::vector<IValue>& results) {
+    for (const auto& argument : arguments) {
+      if (!argument.isDevice()) {
+        continue;
+      }
+      for (const auto& result : results) {
+        if (result.isTensor() && device_of(result.toTensor()) != argument.toDevice()) {
+          refuse(node, "moves a tensor to " + argument.toDevice().str() + "; one device for all is supported");
+        }
+      }
+    }
+  }
+
+  bool has_safe_twin(Node* node, const std::vector<IValue>& arguments, const std::vector<IValue>& results) {
+    const auto& schema = node->schema();
+    const auto twin_name = out_of_place(node->kind().toQualString());
+    if (twin_name.empty() || results.size() != 1 || schema.arguments().empty() ||
+        schema.arguments()[0].alias_info() == nullptr || !schema.arguments()[0].alias_info()->isWrite()) {
+      return false;
+    }
+    for (size_t i = 1; i < schema.arguments().size(); ++i) {
+      if (schema.arguments()[i].alias_info() != nullptr && schema.arguments()[i].alias_info()->isWrite()) {
+        return false;
+      }
+    }
+    auto* twin = out_->create(c10::Symbol::fromQualString(twin_name), node->inputs(), 1);
+    twin->output()->setType(c10::TensorType::get());
+    bool same = false;
+    if (auto operation = twin->maybeOperator(); operation && !operation->schema().is_mutable()) {
+      Stack stack;
+      for (const auto& argument : arguments) {
+        stack.push_back(to_meta(argument));
+      }
+      try {
+        at::NoGradGuard no_grad;
+        twin->getOperation()(stack);
+        const auto& before = arguments[0].toTensor();
+        const auto& after = stack.back().toTensor();
+        same = after.scalar_type() == before.scalar_type() && after.sizes() == before.sizes() &&
+            after.strides() == before.strides();
+      } catch (const std::exception&) {
+        same = false;
+      }
+    }
+    twin->destroy();
+    return same;
+  }
+
+  void emit_outputs() {
+    std::vector<at::Tensor> tensors;
+    collect_tensors(flat_.result, tensors);
+    TORCH_CHECK(!tensors.empty(), "recals: the method returns no tensor, so there is nothing to train");
+    for (const auto& tensor : tensors) {
+      auto known = values_.find(tensor.unsafeGetTensorImpl());
+      TORCH_CHECK(
+          known != values_.end() && known->second->node()->kind() != c10::prim::Constant,
+          "recals: the method returns a constant tensor");
+      out_->registerOutput(known->second);
+    }
+  }
+
+  c10::Device the_device() const {
+    std::optional<c10::Device> device;
+    for (const auto& [tensor, own] : twin_.devices) {
+      (void)tensor;
+      TORCH_CHECK(
+          !device || *device == own,
+          "recals: the module and its inputs are on several devices (",
+          *device,
+          " and ",
+          own,
+          "); one device for all is supported");
+      device = own;
+    }
+    return device.value_or(c10::kCPU);
+  }
+
+  MetaTwin twin_;
+  FlatGraph flat_;
+  Graph* out_ = nullptr;
+  Value* self_ = nullptr;
+  std::string module_;
+  std::unordered_map<const Value*, IValue> environment_;
+  std::unordered_map<const c10::TensorImpl*, Value*> values_;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> meta_of_constant_;
+  std::unordered_map<std::string, torch::jit::ScopePtr> scopes_;
+  StorageOf storage_of_;
+  std::unordered_set<const void*> external_;
+  std::unordered_set<Node*> candidates_;
+  std::vector<at::Tensor> alive_; ///< so that no TensorImpl or StorageImpl is reused while maps are keyed by them
+  std::vector<std::shared_ptr<Graph>> graphs_;
+};
+
+} // namespace
+
+FlatGraph specialise(const IValue& module, const std::string& method, const std::vector<IValue>& inputs) {
+  TORCH_CHECK(module.isObject(), "recals: a module is expected");
+  return Specialiser(module).run(method, inputs);
+}
+
+} // namespace recals

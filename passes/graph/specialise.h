@@ -1,0 +1,43 @@
+#pragma once
+
+/// A method of a module as one straight-line graph of tensor ops, for inputs of given shapes.
+///
+/// The method is executed on meta tensors: calls are entered, branches that the shapes decide are taken, loops are
+/// unrolled, everything that is no tensor becomes a constant. What is left are the tensor ops in the order in which the
+/// eager module would run them, none removed, none moved, reading parameters by the path of their module.
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include "passes/graph/meta_twin.h"
+
+namespace recals {
+
+struct FlatGraph {
+  /// Inputs: self, then the tensors of the example inputs in order. Outputs: the tensors of the result in order. The
+  /// scope of a node is the path of the module it belongs to.
+  std::shared_ptr<torch::jit::Graph> graph;
+  /// The example inputs and the result, on meta; their tensors, in order, are the graph's inputs and outputs.
+  std::vector<c10::IValue> inputs;
+  c10::IValue result;
+  /// Non-tensor attributes that the graph depends on, "layer1.0.bn1.training=True".
+  std::vector<std::string> attributes;
+  /// The device of the tensors (the graph's own; several devices are refused here).
+  c10::Device device = c10::kCPU;
+};
+
+/// `module`: the module object. `inputs`: the arguments of `method` after self, defaults filled in. Throws c10::Error
+/// naming the node and its source line for what cannot be known from shapes.
+FlatGraph specialise(
+    const c10::IValue& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs);
+
+/// Tensors of a nested value, in order.
+void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors);
+
+} // namespace recals

@@ -1,0 +1,40 @@
+#pragma once
+
+/// Boundaries -> methods that survive torch.jit.save.
+///
+/// The rewritten module has a type of its own and the very same tensors and submodules. Its method reads
+///
+///   def forward(self, x):
+///     if ops.recals.enter(self, (x,), "(f32[8, 3, 32, 32]@cpu)", ["training=True"], 1):
+///       y, = ops.recals.checkpoint(self, "recals_forward_step", [x])
+///     else:
+///       y = self.recals_forward_plain(x)
+///     return y
+///
+/// recals_forward_step is the flat graph, in which each region is a call of a method recals_forward_region_N.
+
+#include <string>
+
+#include <torch/csrc/jit/api/module.h>
+
+#include "passes/graph/specialise.h"
+
+namespace recals {
+
+/// `flat`: the specialised method with boundaries. `plan`: JSON, stored with the module. `module` is not changed.
+torch::jit::Module lower(
+    const torch::jit::Module& module,
+    const std::string& method,
+    const FlatGraph& flat,
+    const std::string& plan);
+
+/// Was it made by `lower`?
+bool is_lowered(const torch::jit::Module& module);
+
+/// The plain module again: its own type, the same tensors.
+torch::jit::Module restore(const torch::jit::Module& module);
+
+/// The plan that `lower` stored. Throws if the module is not lowered.
+std::string plan_of(const torch::jit::Module& module);
+
+} // namespace recals

@@ -1,0 +1,159 @@
+#include "passes/pipeline.h"
+
+#include <nlohmann/json.hpp>
+
+#include "passes/boundaries/boundaries.h"
+#include "passes/lower/lower.h"
+#include "passes/plan/plan_json.h"
+
+namespace recals {
+
+using torch::jit::Module;
+
+Analysis analyse(const Module& module, const std::string& method, const std::vector<c10::IValue>& inputs) {
+  Analysis analysis;
+  analysis.flat = specialise(module._ivalue(), method, inputs);
+  analysis.twin = meta_twin(module._ivalue());
+  for (const auto& input : analysis.flat.inputs) {
+    collect_tensors(input, analysis.inputs);
+  }
+  analysis.program = Program::compile(analysis.flat.graph, {.meta = true});
+  analysis.sizes = dry_run(analysis.program, analysis.twin.value, analysis.inputs, analysis.flat.device.str());
+  return analysis;
+}
+
+namespace {
+
+std::vector<int64_t> budgets_of(const plan::StepGraph& step, const std::map<std::string, plan::Limit>& limits, int64_t plain_peak) {
+  std::vector<int64_t> budgets(step.devices.size(), plan::kNoBudget);
+  for (const auto& [name, limit] : limits) {
+    if (name.empty()) {
+      budgets.assign(budgets.size(), plan::bytes_of(limit, plain_peak));
+      continue;
+    }
+    auto device = std::find(step.devices.begin(), step.devices.end(), name);
+    if (device == step.devices.end()) {
+      throw BadBudget(
+          "recals: there is a budget for '" + name + "', but the step runs on " + c10::Join(", ", step.devices));
+    }
+    budgets[device - step.devices.begin()] = plan::bytes_of(limit, plain_peak);
+  }
+  return budgets;
+}
+
+std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
+  auto describe = [&](int node) {
+    const auto& info = step.nodes.at(node);
+    return info.op + (info.module.empty() ? "" : " of " + info.module) + (info.where.empty() ? "" : " at " + info.where);
+  };
+  if (point.replayed_node >= 0) {
+    return "the recomputation of " + describe(point.replayed_node);
+  }
+  if (!point.in_backward) {
+    return point.index >= 0 ? describe(point.index) : "the forward";
+  }
+  const int label = point.index >= 0 ? step.backward.at(point.index).label : -1;
+  return label >= 0 ? step.backward_ops.at(label) + " in the backward" : "the backward";
+}
+
+[[noreturn]] void unreachable(
+    const plan::StepGraph& step,
+    const plan::Infeasible& reason,
+    const std::vector<int64_t>& budgets,
+    int64_t margin) {
+  std::map<std::string, int64_t> smallest;
+  for (size_t d = 0; d < step.devices.size(); ++d) {
+    smallest[step.devices[d]] = reason.smallest[d] + margin;
+  }
+  const auto& device = step.devices.at(reason.device);
+  throw BudgetUnreachable(
+      "recals: no plan fits into " + plan::human_bytes(budgets[reason.device]) + " (" +
+          std::to_string(budgets[reason.device]) + " bytes) on " + device + ". The smallest budget that works is " +
+          plan::human_bytes(smallest[device]) + " (" + std::to_string(smallest[device]) +
+          " bytes); what sets it is " + at_of(step, reason.at) + ".",
+      smallest);
+}
+
+} // namespace
+
+Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits) {
+  const auto& step = analysis.sizes.step;
+  Planned planned;
+  planned.budgets = budgets_of(step, limits, analysis.sizes.peak);
+  // The plan is run dry before it is trusted. Where the run needs more than the simulator said (a kernel that behaves
+  // otherwise when it is replayed), the planner is asked again for so much less.
+  std::vector<int64_t> asked = planned.budgets;
+  int64_t margin = 0;
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    auto choice = plan::choose(step, asked);
+    if (auto* reason = std::get_if<plan::Infeasible>(&choice)) {
+      unreachable(step, *reason, planned.budgets, margin);
+    }
+    planned.plan = std::move(std::get<plan::Plan>(choice));
+    planned.graph = analysis.flat.graph->copy();
+    const auto numbering = Program::compile(planned.graph, {.meta = true});
+    insert_boundaries(*planned.graph, *numbering, analysis.sizes, planned.plan);
+    const auto program = Program::compile(planned.graph, {.meta = true});
+    const auto dry = dry_run(program, analysis.twin.value, analysis.inputs, step.devices[0]);
+    planned.peak = dry.peak;
+    planned.held = dry.held;
+    if (planned.budgets[0] == plan::kNoBudget || dry.peak <= planned.budgets[0]) {
+      planned.plan.predicted.peak[0].bytes = dry.peak;
+      planned.plan.predicted.held[0] = dry.held;
+      return planned;
+    }
+    margin += std::max<int64_t>(dry.peak - planned.budgets[0], 1);
+    asked[0] = planned.budgets[0] - margin;
+  }
+  TORCH_CHECK(false, "recals: the planner and the dry run do not agree on this model; no plan was made");
+}
+
+Module optimise(
+    const Module& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs,
+    const std::map<std::string, plan::Limit>& limits) {
+  auto analysis = analyse(module, method, inputs);
+  auto planned = plan_step(analysis, limits);
+  analysis.flat.graph = planned.graph;
+  return lower(module, method, analysis.flat, plan::to_json(analysis.sizes.step, planned.plan, planned.budgets));
+}
+
+std::string estimate_json(const Analysis& analysis) {
+  const auto& sizes = analysis.sizes;
+  const auto& step = sizes.step;
+  const auto plain = plan::keep_all(step);
+  nlohmann::json out;
+  out["devices"] = nlohmann::json::array(
+      {{{"name", step.devices[0]},
+        {"peak", sizes.peak},
+        {"held", sizes.held},
+        {"peak_at", at_of(step, plain.predicted.peak[0])}}});
+  out["forward_seconds"] = sizes.forward_seconds;
+  out["backward_seconds"] = sizes.backward_seconds;
+  std::vector<bool> saved(step.storages.size(), false);
+  for (const auto& slot : step.slots) {
+    saved[slot.storage] = true;
+  }
+  nlohmann::json storages = nlohmann::json::array();
+  std::map<std::string, int64_t> modules;
+  for (size_t s = 0; s < saved.size(); ++s) {
+    const auto& storage = step.storages[s];
+    const auto& producer = step.nodes[storage.producer];
+    storages.push_back(
+        {{"name", storage.name},
+         {"bytes", storage.bytes},
+         {"op", producer.op},
+         {"module", producer.module},
+         {"where", producer.where},
+         {"saved", static_cast<bool>(saved[s])}});
+    if (saved[s]) {
+      modules[producer.module] += storage.bytes;
+    }
+  }
+  out["storages"] = std::move(storages);
+  out["saved_per_module"] = modules;
+  return out.dump();
+}
+
+} // namespace recals

@@ -1,0 +1,67 @@
+#pragma once
+
+/// The passes in their order: graph -> sizes -> plan -> boundaries -> lower.
+
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include <torch/csrc/jit/api/module.h>
+
+#include "passes/graph/specialise.h"
+#include "passes/plan/budget.h"
+#include "passes/plan/planner.h"
+#include "passes/sizes/dry_run.h"
+
+namespace recals {
+
+/// Everything that is known about one training step before a plan is made.
+struct Analysis {
+  FlatGraph flat;
+  MetaTwin twin;
+  std::vector<at::Tensor> inputs; ///< meta
+  std::shared_ptr<const Program> program; ///< of `flat`, for meta
+  DryRun sizes; ///< of the plain step
+};
+
+/// `inputs`: the arguments of `method` after self. Throws c10::Error for what cannot be analysed.
+Analysis analyse(const torch::jit::Module& module, const std::string& method, const std::vector<c10::IValue>& inputs);
+
+/// No plan fits the budgets.
+class BudgetUnreachable : public std::runtime_error {
+ public:
+  BudgetUnreachable(const std::string& message, std::map<std::string, int64_t> smallest)
+      : std::runtime_error(message), smallest(std::move(smallest)) {}
+  std::map<std::string, int64_t> smallest; ///< bytes per device that would work
+};
+
+/// A budget for a device that the step does not use, or nonsense.
+class BadBudget : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// What optimise has decided, for reports and tests.
+struct Planned {
+  plan::Plan plan;
+  std::vector<int64_t> budgets; ///< bytes per device
+  std::shared_ptr<torch::jit::Graph> graph; ///< the flat graph with boundaries
+  int64_t peak = 0; ///< bytes, of the dry run under the plan
+  int64_t held = 0;
+};
+
+/// `limits`: per device name ("cpu"); the name "" stands for every device. Throws BudgetUnreachable, BadBudget.
+Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits);
+
+/// The whole way. The module is not changed.
+torch::jit::Module optimise(
+    const torch::jit::Module& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs,
+    const std::map<std::string, plan::Limit>& limits);
+
+/// The estimate of the plain step as JSON: per device peak and held bytes and when the peak is, the largest storage,
+/// bytes saved per module.
+std::string estimate_json(const Analysis& analysis);
+
+} // namespace recals

@@ -1,0 +1,47 @@
+#pragma once
+
+/// The training step, run on meta tensors: the real executor, the real autograd engine, no data.
+///
+/// LibTorch lets the allocator of the meta device be replaced. Recals puts one there that hands out nothing and counts
+/// everything, so a step on meta tensors (forward, loss, backward) yields every allocation and every free in the order
+/// in which the step on the device makes them. What kernels of the device allocate inside themselves is added from a
+/// table (kernel_rules.h). The same run under a plan gives the peak of the plan: what is predicted is what is executed.
+///
+/// The loss is not part of the module. Unless the module returns a scalar, a stand-in with the footprint of a
+/// cross-entropy is applied to every output that requires grad: it saves one tensor of the output's size in the forward
+/// and makes two more in the backward.
+
+#include <memory>
+#include <vector>
+
+#include "passes/plan/step_graph.h"
+#include "runtime/program.h"
+
+namespace recals {
+
+/// What a storage of the StepGraph is in the program.
+struct StorageOrigin {
+  int node = -1; ///< index into Program::nodes
+  int reg = -1; ///< the register that shows it; -1: internal
+  int internal = -1; ///< number among the node's internals (Program's DroppedInternal::number)
+};
+
+struct DryRun {
+  plan::StepGraph step; ///< nodes are those of the program, one to one
+  std::vector<StorageOrigin> origins; ///< per storage of `step`
+  std::vector<int> register_storage; ///< per register of the program: index into step.storages, -1: external
+  int64_t peak = 0; ///< bytes: the most that was live at once above the start
+  int64_t held = 0; ///< bytes live at the end of the forward
+  double forward_seconds = 0; ///< estimated
+  double backward_seconds = 0;
+};
+
+/// `program`: compiled for meta. `self`, `inputs`: meta twins (passes/graph/meta_twin.h). Throws c10::Error if an op has
+/// no meta kernel, naming the op.
+DryRun dry_run(
+    const std::shared_ptr<const Program>& program,
+    const c10::IValue& self,
+    const std::vector<at::Tensor>& inputs,
+    const std::string& device);
+
+} // namespace recals

@@ -1,0 +1,129 @@
+#include "passes/sizes/kernel_rules.h"
+
+#include <algorithm>
+#include <functional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <ATen/ATen.h>
+
+namespace recals {
+
+namespace {
+
+const at::Tensor* tensor_at(const std::vector<c10::IValue>& values, size_t i) {
+  if (i >= values.size() || !values[i].isTensor() || !values[i].toTensor().defined()) {
+    return nullptr;
+  }
+  return &values[i].toTensor();
+}
+
+int64_t numel_at(const std::vector<c10::IValue>& values, size_t i) {
+  const auto* tensor = tensor_at(values, i);
+  return tensor == nullptr ? 0 : tensor->numel();
+}
+
+void add_bytes(const c10::IValue& value, int64_t& bytes) {
+  if (value.isTensor() && value.toTensor().defined()) {
+    bytes += static_cast<int64_t>(value.toTensor().nbytes());
+  } else if (value.isTensorList()) {
+    for (const auto& tensor : value.toTensorVector()) {
+      bytes += static_cast<int64_t>(tensor.nbytes());
+    }
+  }
+}
+
+/// 2 * (rows of a) * (columns of b) * (common), from the tensors at positions a and b, batched or not.
+double matmul_flops(const KernelCall& call, size_t a, size_t b) {
+  const auto* left = tensor_at(call.inputs, a);
+  const auto* right = tensor_at(call.inputs, b);
+  if (left == nullptr || right == nullptr || right->dim() == 0) {
+    return 0;
+  }
+  return 2.0 * static_cast<double>(left->numel()) * static_cast<double>(right->dim() > 1 ? right->size(-1) : 1);
+}
+
+/// `output`: the tensor of the convolution's result shape. Per output element: weights of one output channel.
+double convolution_flops(const at::Tensor* output, const at::Tensor* weight) {
+  if (output == nullptr || weight == nullptr || weight->size(0) == 0) {
+    return 0;
+  }
+  return 2.0 * static_cast<double>(output->numel()) * static_cast<double>(weight->numel() / weight->size(0));
+}
+
+using Flops = double (*)(const KernelCall&);
+const std::unordered_map<std::string, Flops>& flops_table() {
+  static const std::unordered_map<std::string, Flops> table = {
+      {"aten::mm", [](const KernelCall& c) { return matmul_flops(c, 0, 1); }},
+      {"aten::mv", [](const KernelCall& c) { return matmul_flops(c, 0, 1); }},
+      {"aten::dot", [](const KernelCall& c) { return matmul_flops(c, 0, 1); }},
+      {"aten::bmm", [](const KernelCall& c) { return matmul_flops(c, 0, 1); }},
+      {"aten::addmm", [](const KernelCall& c) { return matmul_flops(c, 1, 2); }},
+      {"aten::baddbmm", [](const KernelCall& c) { return matmul_flops(c, 1, 2); }},
+      {"aten::convolution",
+       [](const KernelCall& c) {
+         return convolution_flops(c.outputs.empty() ? nullptr : &c.outputs[0].toTensor(), tensor_at(c.inputs, 1));
+       }},
+      {"aten::convolution_backward",
+       [](const KernelCall& c) { return 2 * convolution_flops(tensor_at(c.inputs, 0), tensor_at(c.inputs, 2)); }},
+  };
+  return table;
+}
+
+const std::unordered_set<std::string>& draws() {
+  static const std::unordered_set<std::string> table = {
+      "aten::bernoulli_", "aten::bernoulli", "aten::native_dropout", "aten::rand",       "aten::rand_like",
+      "aten::randn",      "aten::randn_like", "aten::normal_",       "aten::uniform_",   "aten::exponential_",
+      "aten::multinomial", "aten::rrelu_with_noise", "aten::randint", "aten::randperm", "aten::normal"};
+  return table;
+}
+
+const std::unordered_set<std::string>& transcendental() {
+  static const std::unordered_set<std::string> table = {
+      "aten::exp",      "aten::log",          "aten::tanh",    "aten::sigmoid", "aten::gelu",  "aten::gelu_backward",
+      "aten::erf",      "aten::sin",          "aten::cos",     "aten::pow",     "aten::silu",  "aten::silu_backward",
+      "aten::_softmax", "aten::_log_softmax", "aten::softplus", "aten::elu",     "aten::mish", "aten::log1p",
+      "aten::expm1",    "aten::rsqrt",        "aten::sqrt",    "aten::logsumexp"};
+  return table;
+}
+
+} // namespace
+
+Work work_of(const KernelCall& call) {
+  Work work;
+  auto flops = flops_table().find(call.op);
+  if (flops != flops_table().end()) {
+    work.flops = flops->second(call);
+  }
+  for (const auto& input : call.inputs) {
+    add_bytes(input, work.bytes);
+  }
+  int64_t written = 0;
+  for (const auto& output : call.outputs) {
+    add_bytes(output, written);
+  }
+  work.bytes += written;
+  const int64_t elements = numel_at(call.outputs, 0);
+  if (draws().count(call.op) != 0) {
+    work.draws = elements;
+  }
+  if (transcendental().count(call.op) != 0) {
+    work.transcendentals = elements;
+  }
+  return work;
+}
+
+double seconds_of(const Work& work) {
+  // One core of a server CPU with AVX2: measured on the ops of a GPT block (docs/memory-model.md tells how).
+  constexpr double kFlopsPerSecond = 120e9;
+  constexpr double kBytesPerSecond = 12e9;
+  constexpr double kSecondsPerDraw = 3e-9;
+  constexpr double kSecondsPerTranscendental = 0.4e-9;
+  constexpr double kSecondsPerCall = 3e-6;
+  return kSecondsPerCall +
+      std::max(work.flops / kFlopsPerSecond, static_cast<double>(work.bytes) / kBytesPerSecond) +
+      static_cast<double>(work.draws) * kSecondsPerDraw +
+      static_cast<double>(work.transcendentals) * kSecondsPerTranscendental;
+}
+
+} // namespace recals

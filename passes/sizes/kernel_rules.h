@@ -1,0 +1,35 @@
+#pragma once
+
+/// What a kernel of the target device does that its meta kernel does not show: scratch memory and work.
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+
+namespace recals {
+
+/// One call of a kernel, seen on meta tensors.
+struct KernelCall {
+  std::string op; ///< "aten::addmm"
+  std::vector<c10::IValue> inputs;
+  std::vector<c10::IValue> outputs;
+};
+
+/// Bytes that the CPU kernel allocates and frees within the call besides its outputs; 0 if it is not in the table.
+/// An upper bound; measured against the kernels by test/python/test_kernels.py.
+int64_t scratch_bytes(const KernelCall& call);
+
+struct Work {
+  double flops = 0; ///< multiply-adds count two
+  int64_t bytes = 0; ///< read and written
+  int64_t draws = 0; ///< random numbers
+  int64_t transcendentals = 0; ///< exp, tanh, erf, ... per element
+};
+
+Work work_of(const KernelCall& call);
+
+/// Seconds on one core of a common server CPU (the constants are in kernel_rules.cpp). Only ratios matter to a plan.
+double seconds_of(const Work& work);
+
+} // namespace recals

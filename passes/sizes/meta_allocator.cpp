@@ -1,0 +1,71 @@
+#include "passes/sizes/meta_allocator.h"
+
+#include <atomic>
+#include <mutex>
+
+#include <c10/core/Allocator.h>
+
+namespace recals {
+
+namespace {
+
+thread_local MetaAllocationListener* listening = nullptr;
+
+struct OwnedBlock {
+  MetaBlock block;
+  MetaAllocationListener* listener;
+};
+
+void free_block(void* context) {
+  auto* owned = static_cast<OwnedBlock*>(context);
+  // A tensor may outlive the scope that it was made in.
+  if (listening == owned->listener) {
+    listening->freed(owned->block);
+  }
+  delete owned;
+}
+
+class CountingMetaAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const c10::Device meta(c10::kMeta);
+    if (listening == nullptr) {
+      return {nullptr, nullptr, &c10::detail::deleteNothing, meta};
+    }
+    static std::atomic<int64_t> next{0};
+    auto* owned = new OwnedBlock{{next++, static_cast<int64_t>(bytes)}, listening};
+    listening->allocated(owned->block);
+    return {nullptr, owned, &free_block, meta};
+  }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return &c10::detail::deleteNothing;
+  }
+  void copy_data(void*, const void*, std::size_t) const override {}
+};
+
+void install() {
+  static CountingMetaAllocator allocator;
+  static std::once_flag once;
+  std::call_once(once, [] { c10::SetAllocator(c10::kMeta, &allocator, /*priority=*/100); });
+}
+
+} // namespace
+
+MetaAllocationScope::MetaAllocationScope(MetaAllocationListener& listener) : outer_(listening) {
+  install();
+  listening = &listener;
+}
+
+MetaAllocationScope::~MetaAllocationScope() {
+  listening = outer_;
+}
+
+const MetaBlock* block_of(const c10::Storage& storage) {
+  const auto& data = storage.data_ptr();
+  if (data.get_deleter() != &free_block) {
+    return nullptr;
+  }
+  return &static_cast<OwnedBlock*>(data.get_context())->block;
+}
+
+} // namespace recals

@@ -1,0 +1,41 @@
+#pragma once
+
+/// The allocator of the meta device that counts.
+
+#include <cstdint>
+#include <functional>
+
+#include <c10/core/Storage.h>
+
+namespace recals {
+
+/// One allocation. Its id is never used again.
+struct MetaBlock {
+  int64_t id = 0;
+  int64_t bytes = 0;
+};
+
+class MetaAllocationListener {
+ public:
+  virtual ~MetaAllocationListener() = default;
+  virtual void allocated(const MetaBlock& block) = 0;
+  virtual void freed(const MetaBlock& block) = 0;
+};
+
+/// While it lives, meta allocations of this thread are reported to `listener`; blocks made meanwhile report their free
+/// as long as it is listening.
+class MetaAllocationScope {
+ public:
+  explicit MetaAllocationScope(MetaAllocationListener& listener);
+  ~MetaAllocationScope();
+  MetaAllocationScope(const MetaAllocationScope&) = delete;
+  MetaAllocationScope& operator=(const MetaAllocationScope&) = delete;
+
+ private:
+  MetaAllocationListener* outer_;
+};
+
+/// The block of a storage that was allocated under a scope; null for others.
+const MetaBlock* block_of(const c10::Storage& storage);
+
+} // namespace recals

@@ -1,0 +1,385 @@
+#include "passes/sizes/recorder.h"
+
+#include <algorithm>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "runtime/op_rules.h"
+#include "runtime/rng_state.h"
+
+namespace recals {
+
+using plan::BackwardEvent;
+
+namespace {
+
+/// Records when its slot is used and released. Holds the tensor as the slot itself would.
+class RecordingHook : public torch::autograd::SavedVariableHooks {
+ public:
+  RecordingHook(std::weak_ptr<Recorder*> recorder, int slot) : recorder_(std::move(recorder)), slot_(slot) {}
+  ~RecordingHook() override {
+    tell(BackwardEvent::Kind::Release);
+  }
+  void call_pack_hook(const at::Tensor& tensor) override {
+    tensor_ = tensor;
+  }
+  at::Tensor call_unpack_hook() override {
+    tell(BackwardEvent::Kind::Use);
+    return tensor_;
+  }
+
+ private:
+  void tell(BackwardEvent::Kind kind) {
+    if (auto recorder = recorder_.lock()) {
+      (*recorder)->slot_event(kind, slot_);
+    }
+  }
+
+  std::weak_ptr<Recorder*> recorder_;
+  int slot_;
+  at::Tensor tensor_;
+};
+
+thread_local Recorder* recording = nullptr;
+/// Kernels call further ops on meta that the device's kernel does not; only the outermost counts.
+thread_local int kernel_depth = 0;
+/// Hooks may outlive the recorder if an exception leaves the run.
+thread_local std::shared_ptr<Recorder*> recording_token;
+
+struct KernelContext : public at::ObserverContext {
+  std::string op;
+  std::vector<c10::IValue> inputs;
+  bool counts = false;
+};
+
+/// Composite ops are made of others, which are seen themselves.
+bool is_kernel(const c10::OperatorName& name) {
+  static thread_local std::unordered_map<std::string, bool> known;
+  const auto key = name.name + "." + name.overload_name;
+  auto found = known.find(key);
+  if (found == known.end()) {
+    auto handle = c10::Dispatcher::singleton().findOp(name);
+    const bool kernel = handle && handle->hasSchema() &&
+        !handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+    found = known.emplace(key, kernel).first;
+  }
+  return found->second;
+}
+
+std::unique_ptr<at::ObserverContext> kernel_begins(const at::RecordFunction& function) {
+  auto context = std::make_unique<KernelContext>();
+  const auto name = function.operator_name();
+  if (recording != nullptr && name && is_kernel(*name)) {
+    context->counts = true;
+    if (kernel_depth++ == 0) {
+      context->op = name->name;
+      context->inputs.assign(function.inputs().begin(), function.inputs().end());
+    }
+  }
+  return context;
+}
+
+void kernel_ends(const at::RecordFunction& function, at::ObserverContext* base) {
+  auto* context = static_cast<KernelContext*>(base);
+  if (!context->counts || recording == nullptr) {
+    return;
+  }
+  if (--kernel_depth == 0) {
+    recording->kernel_ran({context->op, context->inputs, function.outputs()});
+  }
+}
+
+std::unique_ptr<at::ObserverContext> backward_begins(const at::RecordFunction& function) {
+  if (recording != nullptr) {
+    recording->backward_op_begins(function.name());
+  }
+  return nullptr;
+}
+
+void backward_ends(const at::RecordFunction&, at::ObserverContext*) {
+  if (recording != nullptr) {
+    recording->backward_op_ends();
+  }
+}
+
+} // namespace
+
+Recorder::Recorder(const Program& program, const std::string& device)
+    : program_(program), register_block_(program.registers.size(), -1) {
+  TORCH_CHECK(recording == nullptr, "recals: a dry run inside a dry run");
+  auto& step = result_.step;
+  step.devices = {device};
+  for (const auto& node : program.nodes) {
+    plan::Node entry;
+    entry.op = node.name;
+    if (node.source != nullptr) {
+      entry.where = where(node.source);
+      entry.module = node.source->scopeName();
+    }
+    entry.transient = {0};
+    entry.rng_bytes = node.random ? RngState::bytes(c10::Device(device)) : 0;
+    step.nodes.push_back(std::move(entry));
+  }
+  recording = this;
+  kernel_depth = 0;
+  recording_token = std::make_shared<Recorder*>(this);
+  kernels_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&kernel_begins, &kernel_ends)
+                                            .needsInputs(true)
+                                            .needsOutputs(true)
+                                            .scopes({at::RecordScope::FUNCTION}));
+  backward_ops_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&backward_begins, &backward_ends)
+                                                 .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+}
+
+Recorder::~Recorder() {
+  at::removeCallback(kernels_);
+  at::removeCallback(backward_ops_);
+  recording_token.reset();
+  recording = nullptr;
+}
+
+void Recorder::at_peak(int64_t bytes) {
+  node_peak_ = std::max(node_peak_, bytes);
+  result_.peak = std::max(result_.peak, bytes);
+}
+
+void Recorder::change(int64_t bytes) {
+  BackwardEvent event;
+  event.kind = BackwardEvent::Kind::Change;
+  event.bytes = bytes;
+  event.label = labels_.empty() ? -1 : labels_.back();
+  result_.step.backward.push_back(event);
+}
+
+void Recorder::allocated(const MetaBlock& block) {
+  blocks_[block.id] = {block.bytes, -1, !after_forward_};
+  live_ += block.bytes;
+  at_peak(live_);
+  if (after_forward_) {
+    change(block.bytes);
+  } else if (node_ >= 0) {
+    node_blocks_.push_back(block.id);
+  }
+}
+
+void Recorder::freed(const MetaBlock& block) {
+  auto known = blocks_.find(block.id);
+  if (known == blocks_.end()) {
+    return;
+  }
+  live_ -= known->second.bytes;
+  if (after_forward_ && !known->second.of_forward) {
+    change(-known->second.bytes);
+  }
+  if (known->second.storage < 0) {
+    blocks_.erase(known);
+  } else {
+    known->second.bytes = 0;
+  }
+}
+
+int Recorder::storage_of(int64_t block) {
+  auto& info = blocks_.at(block);
+  if (info.storage < 0) {
+    info.storage = static_cast<int>(result_.step.storages.size());
+    plan::Storage storage;
+    storage.bytes = info.bytes;
+    storage.producer = node_;
+    storage.internal = true;
+    result_.step.storages.push_back(std::move(storage));
+    result_.origins.push_back({node_, -1, -1});
+  }
+  return info.storage;
+}
+
+void Recorder::node_begins(int node) {
+  node_ = node;
+  node_blocks_.clear();
+  node_start_ = live_;
+  node_peak_ = live_;
+  auto& reads = result_.step.nodes[node].reads;
+  for (int reg : program_.nodes[node].inputs) {
+    if (register_block_[reg] >= 0) {
+      const int storage = storage_of(register_block_[reg]);
+      if (std::find(reads.begin(), reads.end(), storage) == reads.end()) {
+        reads.push_back(storage);
+      }
+    }
+  }
+}
+
+void Recorder::node_ends(int node, const std::vector<at::Tensor>& outputs) {
+  const auto& info = program_.nodes[node];
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined() || !outputs[i].has_storage()) {
+      continue;
+    }
+    const auto* block = block_of(outputs[i].storage());
+    if (block == nullptr) {
+      continue;
+    }
+    register_block_[info.outputs[i]] = block->id;
+    const int storage = storage_of(block->id);
+    auto& origin = result_.origins[storage];
+    if (origin.node == node && origin.reg < 0) {
+      origin.reg = info.outputs[i];
+      result_.step.storages[storage].internal = false;
+      result_.step.storages[storage].name = "%" + program_.registers[info.outputs[i]].name;
+    }
+  }
+  auto& entry = result_.step.nodes[node];
+  for (int64_t id : node_blocks_) {
+    auto alive = blocks_.find(id);
+    if (alive == blocks_.end() || (alive->second.storage < 0 && alive->second.bytes == 0)) {
+      continue;
+    }
+    const int storage = storage_of(id);
+    entry.writes.push_back(storage);
+    auto& named = result_.step.storages[storage];
+    if (named.name.empty()) {
+      const auto& first = info.outputs.empty() ? info.name : "%" + program_.registers[info.outputs[0]].name;
+      named.name = first + " saved[" + std::to_string(result_.origins[storage].internal) + "]";
+    }
+  }
+  entry.transient[0] = node_peak_ - node_start_;
+  node_ = -1;
+}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> Recorder::slot_saved(const SavedSlot& slot) {
+  const auto* block = block_of(slot.tensor.storage());
+  if (block == nullptr || blocks_.count(block->id) == 0) {
+    return nullptr;
+  }
+  const int storage = storage_of(block->id);
+  if (slot.internal >= 0) {
+    result_.origins[storage].internal = slot.internal;
+  }
+  const int index = static_cast<int>(result_.step.slots.size());
+  result_.step.slots.push_back({storage, slot.node});
+  return std::make_unique<RecordingHook>(recording_token, index);
+}
+
+void Recorder::slot_event(BackwardEvent::Kind kind, int slot) {
+  BackwardEvent event;
+  event.kind = kind;
+  event.index = slot;
+  event.label = labels_.empty() ? -1 : labels_.back();
+  result_.step.backward.push_back(event);
+}
+
+void Recorder::kernel_ran(const KernelCall& call) {
+  const int64_t scratch = scratch_bytes(call);
+  if (scratch > 0) {
+    at_peak(live_ + scratch);
+    if (after_forward_) {
+      BackwardEvent event;
+      event.kind = BackwardEvent::Kind::Peak;
+      event.bytes = scratch;
+      event.label = labels_.empty() ? -1 : labels_.back();
+      result_.step.backward.push_back(event);
+    }
+  }
+  const double seconds = seconds_of(work_of(call));
+  if (after_forward_) {
+    result_.backward_seconds += seconds;
+  } else {
+    result_.forward_seconds += seconds;
+    if (node_ >= 0) {
+      result_.step.nodes[node_].seconds += seconds;
+    }
+  }
+}
+
+void Recorder::backward_op_begins(const std::string& name) {
+  labels_.push_back(static_cast<int>(result_.step.backward_ops.size()));
+  result_.step.backward_ops.push_back(name);
+}
+
+void Recorder::backward_op_ends() {
+  if (!labels_.empty()) {
+    labels_.pop_back();
+  }
+}
+
+void Recorder::forward_ends(const std::vector<at::Tensor>& outputs) {
+  after_forward_ = true;
+  result_.held = live_;
+  auto& step = result_.step;
+  for (const auto& output : outputs) {
+    const auto* block = output.defined() && output.has_storage() ? block_of(output.storage()) : nullptr;
+    if (block != nullptr && blocks_.count(block->id) != 0) {
+      step.storages[storage_of(block->id)].output = true;
+    }
+  }
+  std::vector<bool> has_slot(step.storages.size(), false);
+  for (const auto& slot : step.slots) {
+    has_slot[slot.storage] = true;
+  }
+  for (const auto& [id, block] : blocks_) {
+    (void)id;
+    if (block.storage >= 0 && block.bytes > 0 && !has_slot[block.storage] && !step.storages[block.storage].output) {
+      step.storages[block.storage].pinned = true;
+      step.storages[block.storage].recomputable = false;
+    }
+  }
+}
+
+void Recorder::find_writes() {
+  auto& step = result_.step;
+  const int count = static_cast<int>(program_.nodes.size());
+  // The last node that writes a register's storage (or a register from outside) in place.
+  std::unordered_map<int, int> written_storage;
+  std::unordered_map<int, int> written_register;
+  std::vector<bool> runs_twice(count, true);
+  for (int n = 0; n < count; ++n) {
+    const auto& node = program_.nodes[n];
+    if (node.source == nullptr || !may_run_twice(*node.source)) {
+      runs_twice[n] = false;
+    }
+    const auto* schema = node.source == nullptr ? nullptr : node.source->maybeSchema();
+    for (size_t i = 0; schema != nullptr && i < schema->arguments().size() && i < node.arguments.size(); ++i) {
+      const auto* alias = schema->arguments()[i].alias_info();
+      const int reg = node.arguments[i].reg;
+      if (alias == nullptr || !alias->isWrite() || reg < 0) {
+        continue;
+      }
+      if (register_block_[reg] >= 0) {
+        written_storage[storage_of(register_block_[reg])] = n;
+      } else {
+        written_register[reg] = n;
+      }
+    }
+  }
+  // Who reads an older version cannot run again; who was written after it was made cannot be made again.
+  for (int n = 0; n < count; ++n) {
+    for (int storage : step.nodes[n].reads) {
+      auto write = written_storage.find(storage);
+      runs_twice[n] = runs_twice[n] && (write == written_storage.end() || write->second < n);
+    }
+    for (int reg : program_.nodes[n].inputs) {
+      auto write = written_register.find(reg);
+      runs_twice[n] = runs_twice[n] && (write == written_register.end() || write->second < n);
+    }
+    for (int storage : step.nodes[n].writes) {
+      if (!runs_twice[n] || written_storage.count(storage) != 0) {
+        step.storages[storage].recomputable = false;
+      }
+    }
+  }
+  // An internal without a number is held by something other than a slot.
+  for (size_t s = 0; s < step.storages.size(); ++s) {
+    if (result_.origins[s].reg < 0 && result_.origins[s].internal < 0) {
+      step.storages[s].recomputable = false;
+    }
+  }
+}
+
+DryRun Recorder::finish() {
+  find_writes();
+  for (int64_t block : register_block_) {
+    result_.register_storage.push_back(block < 0 ? -1 : storage_of(block));
+  }
+  return std::move(result_);
+}
+
+} // namespace recals

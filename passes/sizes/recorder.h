@@ -1,0 +1,68 @@
+#pragma once
+
+/// Listens to a dry run: allocations, the executor's nodes, saved slots, kernels, autograd nodes.
+
+#include <optional>
+#include <unordered_map>
+
+#include <ATen/record_function.h>
+
+#include "passes/sizes/dry_run.h"
+#include "passes/sizes/kernel_rules.h"
+#include "passes/sizes/meta_allocator.h"
+#include "runtime/observer.h"
+
+namespace recals {
+
+class Recorder : public Observer, public MetaAllocationListener {
+ public:
+  Recorder(const Program& program, const std::string& device);
+  ~Recorder() override;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// After the executor has returned: what follows is loss and backward.
+  void forward_ends(const std::vector<at::Tensor>& outputs);
+  DryRun finish();
+
+  void node_begins(int node) override;
+  void node_ends(int node, const std::vector<at::Tensor>& outputs) override;
+  std::unique_ptr<torch::autograd::SavedVariableHooks> slot_saved(const SavedSlot& slot) override;
+
+  void allocated(const MetaBlock& block) override;
+  void freed(const MetaBlock& block) override;
+
+  // From the hooks and callbacks.
+  void slot_event(plan::BackwardEvent::Kind kind, int slot);
+  void kernel_ran(const KernelCall& call);
+  void backward_op_begins(const std::string& name);
+  void backward_op_ends();
+
+ private:
+  struct Block {
+    int64_t bytes = 0;
+    int storage = -1;
+    bool of_forward = false;
+  };
+
+  int storage_of(int64_t block);
+  void at_peak(int64_t bytes);
+  void change(int64_t bytes);
+  void find_writes();
+
+  const Program& program_;
+  DryRun result_;
+  std::unordered_map<int64_t, Block> blocks_;
+  std::vector<int64_t> register_block_; ///< -1: not allocated in this run
+  std::vector<int64_t> node_blocks_; ///< allocated by the node that runs
+  int64_t live_ = 0;
+  int64_t node_start_ = 0;
+  int64_t node_peak_ = 0;
+  int node_ = -1;
+  bool after_forward_ = false;
+  std::vector<int> labels_;
+  at::CallbackHandle kernels_ = 0;
+  at::CallbackHandle backward_ops_ = 0;
+};
+
+} // namespace recals

@@ -1,0 +1,31 @@
+"""Recals trains a TorchScript module inside a memory budget, without changing a bit of its gradients.
+
+    import recals
+    net = recals.optimize(torch.jit.script(model), (x,), "50%")
+
+Importing the package also registers the ``recals::`` operators, which is all that a saved, rewritten module needs.
+"""
+
+from recals import passes
+from recals._errors import BudgetError, RecalsError
+from recals._load import __version__
+from recals.counting import counters, reset_counters
+from recals.estimation import Estimate, estimate
+from recals.memory import MemoryUse, track_memory
+from recals.optimization import optimize, plan_of, restore
+
+__all__ = [
+    "BudgetError",
+    "Estimate",
+    "MemoryUse",
+    "RecalsError",
+    "__version__",
+    "counters",
+    "estimate",
+    "optimize",
+    "passes",
+    "plan_of",
+    "reset_counters",
+    "restore",
+    "track_memory",
+]

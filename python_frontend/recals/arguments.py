@@ -1,0 +1,53 @@
+"""What users pass, checked and brought into the form that the extension takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+Budget = int | str | Mapping[str, int | str]
+"""Bytes, "512MiB", "50%" of the plain step's own peak, or one of those for each device by name."""
+
+
+def script_module(module: object, what: str) -> torch.jit.ScriptModule:
+    """`module` itself if it is scripted or traced. Raises TypeError otherwise."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return module
+    if isinstance(module, torch.nn.Module):
+        raise TypeError(
+            f"recals: {what} takes a scripted or traced module, not a {type(module).__name__}. "
+            "Script it first: torch.jit.script(module), or trace it: torch.jit.trace(module, example_inputs)."
+        )
+    raise TypeError(f"recals: {what} takes a torch.jit.ScriptModule, not {type(module).__name__}")
+
+
+def example_tuple(example_inputs: Any) -> tuple[Any, ...]:
+    """Positional arguments of the method; one tensor may stand for itself."""
+    if isinstance(example_inputs, torch.Tensor):
+        return (example_inputs,)
+    if isinstance(example_inputs, list | tuple):
+        return tuple(example_inputs)
+    raise TypeError(
+        f"recals: example_inputs must be a tuple of the method's arguments, not {type(example_inputs).__name__}"
+    )
+
+
+def limit_text(limit: object) -> str:
+    """One limit as the text that the extension parses (and refuses, if it is nonsense)."""
+    if isinstance(limit, bool) or not isinstance(limit, int | str):
+        raise TypeError(
+            f"recals: a budget is a number of bytes, or a text such as '512MiB' or '50%', not {limit!r} "
+            f"({type(limit).__name__})"
+        )
+    return str(limit)
+
+
+def limits(budget: object) -> dict[str, str]:
+    """Device name -> text; the name "" stands for every device."""
+    if isinstance(budget, Mapping):
+        if not budget:
+            raise ValueError("recals: the budget names no device")
+        return {str(torch.device(device)): limit_text(limit) for device, limit in budget.items()}
+    return {"": limit_text(budget)}

@@ -1,0 +1,89 @@
+"""The passes one by one, on ``torch._C.Graph``: graph -> sizes -> plan -> boundaries -> lower.
+
+    analysis = recals.passes.analyse(module, (x,))        # specialised graph, and the step's sizes
+    planned = recals.passes.plan(analysis, "50%")          # the plan, written into a copy of the graph as recals:: ops
+    net = recals.passes.lower(module, analysis, planned)   # methods that survive torch.jit.save
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from torch.jit._recursive import wrap_cpp_module
+
+from recals._load import _C
+from recals.arguments import Budget, example_tuple, limits, script_module
+
+
+class Analysis:
+    """A method of a module for given input shapes: its straight-line graph, and what its plain step holds."""
+
+    def __init__(self, handle: Any, method: str) -> None:
+        self._handle = handle
+        self.method = method
+
+    @property
+    def graph(self) -> torch._C.Graph:
+        """The tensor ops in execution order; inputs are the module and the tensors of the example inputs."""
+        graph: torch._C.Graph = self._handle.graph
+        return graph
+
+    @property
+    def attributes(self) -> list[str]:
+        """Non-tensor attributes that the graph depends on, "bn1.training=True"."""
+        return list(self._handle.attributes)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Peak and held bytes, storages, estimated seconds."""
+        sizes: dict[str, Any] = json.loads(self._handle.estimate())
+        return sizes
+
+
+class Planned:
+    """A plan for an analysed step."""
+
+    def __init__(self, handle: Any, analysis: Analysis) -> None:
+        self._handle = handle
+        self._analysis = analysis
+
+    @property
+    def graph(self) -> torch._C.Graph:
+        """The analysed graph with the plan's regions and marks."""
+        graph: torch._C.Graph = self._handle.graph
+        return graph
+
+    @property
+    def peak(self) -> int:
+        """Bytes: the peak of the step under the plan, of a run on meta tensors."""
+        return int(self._handle.peak)
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The plan as `recals.plan_of` gives it."""
+        plan: dict[str, Any] = json.loads(self._handle.json(self._analysis._handle))
+        return plan
+
+
+def analyse(module: torch.jit.ScriptModule, example_inputs: Any, *, method: str = "forward") -> Analysis:
+    """passes/graph and passes/sizes. Errors are those of `recals.optimize`."""
+    module = script_module(module, "analyse")
+    return Analysis(_C.analyse(module._c, method, example_tuple(example_inputs)), method)
+
+
+def plan(analysis: Analysis, budget: Budget) -> Planned:
+    """passes/plan and passes/boundaries. Raises BudgetError, ValueError."""
+    return Planned(_C.plan_step(analysis._handle, limits(budget)), analysis)
+
+
+def remove_boundaries(graph: torch._C.Graph) -> bool:
+    """Takes every recals:: op out of a planned graph again; returns whether there was one."""
+    return bool(_C.remove_boundaries(graph))
+
+
+def lower(module: torch.jit.ScriptModule, analysis: Analysis, planned: Planned) -> torch.jit.ScriptModule:
+    """passes/lower: the rewritten module. `module` must be the one that was analysed."""
+    module = script_module(module, "lower")
+    return wrap_cpp_module(_C.lower(module._c, analysis.method, analysis._handle, planned._handle))

@@ -1,0 +1,44 @@
+#pragma once
+
+/// Autocast as it was in the forward, so that a replay outside the autocast block casts the same way.
+
+#include <vector>
+
+#include <c10/core/DeviceType.h>
+#include <c10/core/ScalarType.h>
+
+#include "recals/export.h"
+
+namespace recals {
+
+struct RECALS_API AutocastState {
+  struct PerDevice {
+    c10::DeviceType type;
+    bool enabled;
+    c10::ScalarType dtype;
+  };
+  std::vector<PerDevice> devices;
+  bool cache_enabled = true;
+
+  static AutocastState current();
+  void set() const;
+};
+
+class RECALS_API AutocastGuard {
+ public:
+  explicit AutocastGuard(AutocastState state) : outer_(AutocastState::current()) {
+    // A weight's cast made in a replay must not outlive it.
+    state.cache_enabled = false;
+    state.set();
+  }
+  ~AutocastGuard() {
+    outer_.set();
+  }
+  AutocastGuard(const AutocastGuard&) = delete;
+  AutocastGuard& operator=(const AutocastGuard&) = delete;
+
+ private:
+  AutocastState outer_;
+};
+
+} // namespace recals

@@ -1,0 +1,26 @@
+#pragma once
+
+/// Lists, tuples and dicts of TorchScript values (LibTorch's own helpers are not exported by the wheel).
+
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+
+#include "recals/export.h"
+
+namespace recals {
+
+/// `type`: the list's type. A List[int] made here is what ops take as int[].
+RECALS_API c10::IValue make_list(const c10::TypePtr& type, const std::vector<c10::IValue>& elements);
+
+/// `type`: named tuples keep their name.
+RECALS_API c10::IValue make_tuple(const c10::TypePtr& type, std::vector<c10::IValue> elements);
+
+/// `keys_and_values`: alternating.
+RECALS_API c10::IValue make_dict(const c10::TypePtr& type, const std::vector<c10::IValue>& keys_and_values);
+
+/// isinstance of TorchScript: is the value's type a subtype of one of `types`.
+RECALS_API bool is_instance(const c10::IValue& value, c10::ArrayRef<c10::TypePtr> types);
+
+} // namespace recals

@@ -1,0 +1,20 @@
+#pragma once
+
+/// Inputs of a step as text. A plan is made for one such text, and a call is checked against it.
+
+#include <string>
+
+#include <ATen/core/ivalue.h>
+
+#include "recals/export.h"
+
+namespace recals {
+
+/// "f32", "i64", "b8", ...
+RECALS_API std::string dtype_name(c10::ScalarType dtype);
+
+/// "(f32[8, 3, 224, 224]@cpu, None, 3)". Tensors show dtype, sizes, strides unless contiguous, device, and "+grad" if
+/// they require grad; lists, tuples and dicts (sorted as they are stored) nest; `device` replaces every tensor's own.
+RECALS_API std::string describe(const c10::IValue& value, std::optional<c10::Device> device = std::nullopt);
+
+} // namespace recals

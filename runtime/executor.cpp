@@ -1,0 +1,181 @@
+#include "runtime/executor.h"
+
+#include <ATen/ATen.h>
+#include <ATen/SequenceNumber.h>
+
+#include "runtime/call_node.h"
+#include "runtime/frame.h"
+#include "runtime/owned_slots.h"
+
+namespace recals {
+
+namespace {
+
+c10::IValue object_at(c10::IValue object, const std::vector<std::string>& path, size_t length) {
+  for (size_t i = 0; i < length; ++i) {
+    object = object.toObjectRef().getAttr(path[i]);
+  }
+  return object;
+}
+
+class Run {
+ public:
+  Run(std::shared_ptr<const Program> program, const c10::IValue& self, Observer* observer)
+      : program_(std::move(program)),
+        self_(self),
+        observer_(observer),
+        tensors_(program_->registers.size()),
+        base_(program_->registers.size()) {
+    for (size_t reg = 0; reg < base_.size(); ++reg) {
+      base_[reg] = static_cast<int>(reg);
+    }
+    if (at::GradMode::is_enabled() && program_->recomputes) {
+      frame_ = std::make_shared<Frame>(program_);
+    }
+  }
+
+  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs) {
+    TORCH_CHECK(
+        inputs.size() == program_->inputs.size(),
+        "recals: the program takes ",
+        program_->inputs.size(),
+        " tensors, not ",
+        inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      tensors_[program_->inputs[i]] = inputs[i];
+    }
+    for (const auto& attribute : program_->attributes) {
+      auto value = object_at(self_, attribute.path, attribute.path.size());
+      if (!value.isNone()) {
+        tensors_[attribute.reg] = value.toTensor();
+      }
+    }
+    for (size_t n = 0; n < program_->nodes.size(); ++n) {
+      node(static_cast<int>(n));
+    }
+    std::vector<at::Tensor> outputs;
+    for (int reg : program_->outputs) {
+      outputs.push_back(tensors_[reg]);
+    }
+    tensors_.clear();
+    if (frame_) {
+      frame_->seal();
+    }
+    return outputs;
+  }
+
+ private:
+  void node(int n) {
+    const auto& node = program_->nodes[n];
+    if (!node.set_attribute.empty()) {
+      auto owner = object_at(self_, node.set_attribute, node.set_attribute.size() - 1);
+      owner.toObject()->setAttr(node.set_attribute.back(), tensors_[node.inputs[0]]);
+      bury(node);
+      return;
+    }
+    std::vector<at::Tensor> inputs;
+    inputs.reserve(node.inputs.size());
+    for (int reg : node.inputs) {
+      inputs.push_back(tensors_[reg]);
+    }
+    if (observer_ != nullptr) {
+      observer_->node_begins(n);
+    }
+    if (frame_ && node.replayed) {
+      frame_->before_node(n, inputs);
+    }
+    const auto since = at::sequence_number::peek();
+    auto outputs = call_node(node, inputs, /*replay=*/false);
+    find_bases(node, inputs, outputs);
+    if (at::GradMode::is_enabled() && (observer_ != nullptr || may_drop(node))) {
+      drop_slots(n, inputs, outputs, since);
+    }
+    if (observer_ != nullptr) {
+      observer_->node_ends(n, outputs);
+    }
+    inputs.clear();
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      tensors_[node.outputs[i]] = std::move(outputs[i]);
+    }
+    bury(node);
+  }
+
+  /// Two registers on one storage: the one made first stands for it, and carries the plan's mark.
+  void find_bases(
+      const ProgramNode& node,
+      const std::vector<at::Tensor>& inputs,
+      const std::vector<at::Tensor>& outputs) {
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      if (!outputs[o].defined() || !outputs[o].has_storage()) {
+        continue;
+      }
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        if (inputs[i].defined() && inputs[i].has_storage() && outputs[o].is_alias_of(inputs[i])) {
+          base_[node.outputs[o]] = base_[node.inputs[i]];
+          break;
+        }
+      }
+    }
+  }
+
+  bool may_drop(const ProgramNode& node) const {
+    if (!frame_) {
+      return false;
+    }
+    auto dropped = [&](int reg) { return program_->registers[base_[reg]].recomputed; };
+    return !node.dropped.empty() || std::any_of(node.inputs.begin(), node.inputs.end(), dropped) ||
+        std::any_of(node.outputs.begin(), node.outputs.end(), dropped);
+  }
+
+  void drop_slots(
+      int n,
+      const std::vector<at::Tensor>& inputs,
+      const std::vector<at::Tensor>& outputs,
+      uint64_t since) {
+    const auto& node = program_->nodes[n];
+    for_each_owned_slot(outputs, since, shown_by(node, inputs, outputs), [&](const OwnedSlot& slot) {
+      int dropped = -1;
+      if (slot.reg >= 0 && program_->registers[base_[slot.reg]].recomputed) {
+        dropped = base_[slot.reg];
+      }
+      for (const auto& internal : node.dropped) {
+        if (slot.internal == internal.number) {
+          dropped = internal.reg;
+        }
+      }
+      if (frame_ && dropped >= 0) {
+        slot.saved.register_hooks(frame_->drop(dropped, slot.tensor));
+      } else if (observer_ != nullptr) {
+        const int shown = slot.reg >= 0 ? base_[slot.reg] : -1;
+        if (auto hooks = observer_->slot_saved({n, slot.tensor, shown, slot.internal})) {
+          slot.saved.register_hooks(std::move(hooks));
+        }
+      }
+    });
+  }
+
+  void bury(const ProgramNode& node) {
+    for (int reg : node.dead) {
+      tensors_[reg] = at::Tensor();
+    }
+  }
+
+  std::shared_ptr<const Program> program_;
+  const c10::IValue& self_;
+  Observer* observer_;
+  std::shared_ptr<Frame> frame_;
+  std::vector<at::Tensor> tensors_; ///< per register
+  std::vector<int> base_; ///< per register: the first register on the same storage
+};
+
+} // namespace
+
+std::vector<at::Tensor> run(
+    const std::shared_ptr<const Program>& program,
+    const c10::IValue& self,
+    const std::vector<at::Tensor>& inputs,
+    Observer* observer) {
+  return Run(program, self, observer)(inputs);
+}
+
+} // namespace recals

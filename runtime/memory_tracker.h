@@ -1,0 +1,57 @@
+#pragma once
+
+/// The exact bytes that torch's allocators hand out and take back, per device, from a moment on.
+///
+/// Pushed as the calling thread's profiler state, which is what torch's own profiler does, so every thread that works
+/// for this one (autograd's too) reports to it.
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <c10/core/Allocator.h>
+
+#include "recals/export.h"
+
+namespace recals {
+
+class RECALS_API MemoryTracker : public c10::MemoryReportingInfoBase {
+ public:
+  struct Point {
+    double seconds; ///< since the start
+    int64_t live; ///< bytes above the start
+  };
+  struct PerDevice {
+    int64_t live = 0; ///< bytes above the start; negative if more was freed
+    int64_t peak = 0; ///< the most of them so far
+    std::vector<Point> curve; ///< after every allocation and free, if asked for
+  };
+
+  /// Starts to track what the calling thread does; stop() must be called on the same thread.
+  static std::shared_ptr<MemoryTracker> start(bool with_curve);
+  void stop();
+
+  /// By device name, "cpu", "cuda:0".
+  std::map<std::string, PerDevice> devices() const;
+  /// Peaks count from here.
+  void reset_peak();
+
+  void reportMemoryUsage(void* ptr, int64_t bytes, size_t allocated, size_t reserved, c10::Device device) override;
+  bool memoryProfilingEnabled() const override {
+    return true;
+  }
+
+ private:
+  explicit MemoryTracker(bool with_curve) : with_curve_(with_curve), start_(std::chrono::steady_clock::now()) {}
+
+  const bool with_curve_;
+  const std::chrono::steady_clock::time_point start_;
+  mutable std::mutex mutex_;
+  std::map<c10::Device, PerDevice, bool (*)(c10::Device, c10::Device)> devices_{
+      [](c10::Device a, c10::Device b) { return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index()); }};
+};
+
+} // namespace recals

@@ -1,0 +1,28 @@
+#pragma once
+
+/// What ops do besides computing their outputs. Torch's own schema and tags are asked first; the tables hold what they
+/// do not tell.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include "recals/export.h"
+
+namespace recals {
+
+/// Draws from a generator (torch's tag nondeterministic_seeded).
+RECALS_API bool is_random(const torch::jit::Node& node);
+
+/// False for ops that write their arguments, have side effects, communicate, or draw from an explicit generator.
+RECALS_API bool may_run_twice(const torch::jit::Node& node);
+
+/// Arguments that the kernel writes without its schema saying so (running statistics): positions that a replay passes
+/// as None. `constant(i)` gives the constant value of argument i.
+RECALS_API std::vector<size_t> written_arguments(
+    const std::string& op,
+    const std::function<c10::IValue(size_t)>& constant);
+
+} // namespace recals

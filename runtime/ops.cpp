@@ -1,0 +1,129 @@
+/// Registers the recals:: ops. Loading this library (`import recals`, dlopen, linking) is all a rewritten file needs.
+
+#include "runtime/ops.h"
+
+#include <mutex>
+#include <unordered_map>
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/method.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/library.h>
+
+#include "runtime/counters.h"
+#include "runtime/describe.h"
+#include "runtime/executor.h"
+
+namespace recals {
+namespace {
+
+using torch::jit::Stack;
+
+/// Programs by graph. A program keeps its graph alive, so an address is not reused while it is here; programs whose
+/// module is gone are dropped when a new one comes.
+std::shared_ptr<const Program> program_of(const std::shared_ptr<torch::jit::Graph>& graph) {
+  static std::mutex mutex;
+  static std::unordered_map<const torch::jit::Graph*, std::shared_ptr<const Program>> programs;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto known = programs.find(graph.get());
+  if (known != programs.end()) {
+    return known->second;
+  }
+  for (auto it = programs.begin(); it != programs.end();) {
+    const bool unused = it->second.use_count() == 1 && it->second->graphs.front().use_count() == 1;
+    it = unused ? programs.erase(it) : std::next(it);
+  }
+  auto program = Program::compile(graph);
+  programs.emplace(graph.get(), program);
+  return program;
+}
+
+void checkpoint_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
+  auto inputs = torch::jit::pop(*stack).toTensorVector();
+  auto method = torch::jit::pop(*stack).toStringRef();
+  auto self = torch::jit::pop(*stack);
+  TORCH_CHECK(self.isObject(), "recals::checkpoint: self must be a module, not ", self.tagKind());
+  auto* function = self.toObjectRef().type()->findMethod(method);
+  TORCH_CHECK(function, "recals::checkpoint: the module ", self.type()->str(), " has no method ", method);
+  ++counters().calls;
+  torch::jit::push(*stack, run(program_of(torch::jit::toGraphFunction(*function).graph()), self, inputs));
+}
+
+std::string attribute_text(const c10::IValue& self, const std::string& path) {
+  auto value = self;
+  size_t begin = 0;
+  while (begin <= path.size()) {
+    const auto end = std::min(path.find('.', begin), path.size());
+    value = value.toObjectRef().getAttr(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return describe(value);
+}
+
+void enter_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
+  const auto format = torch::jit::pop(*stack).toInt();
+  const auto attributes = torch::jit::pop(*stack).toList();
+  const auto expected = torch::jit::pop(*stack).toStringRef();
+  const auto inputs = torch::jit::pop(*stack);
+  const auto self = torch::jit::pop(*stack);
+  TORCH_CHECK(
+      format == ops::kFormatVersion,
+      "recals: this module was written in format ",
+      format,
+      ", but this library reads format ",
+      ops::kFormatVersion,
+      ". Restore the plain module with the version of recals that wrote it, and call recals.optimize again.");
+  bool planned = at::GradMode::is_enabled();
+  for (size_t i = 0; planned && i < attributes.size(); ++i) {
+    const std::string text = attributes.get(i).toStringRef();
+    const auto equals = text.find('=');
+    planned = attribute_text(self, text.substr(0, equals)) == text.substr(equals + 1);
+  }
+  if (planned) {
+    const auto actual = describe(inputs);
+    TORCH_CHECK(
+        actual == expected,
+        "recals: the plan was made for inputs ",
+        expected,
+        ", but this training step got ",
+        actual,
+        ". A budget holds for what was planned: call recals.optimize again with inputs like these, or run without "
+        "gradients (torch.no_grad()) or in eval mode, where any input is accepted.");
+  } else {
+    ++counters().plain_calls;
+  }
+  torch::jit::push(*stack, planned);
+}
+
+/// A mark does nothing when it is run on its own.
+void mark_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  torch::jit::drop(*stack, op.schema().arguments().size() - 1);
+}
+
+} // namespace
+
+// CompositeImplicitAutograd: the ops inside build the autograd graph themselves.
+TORCH_LIBRARY(recals, m) {
+  auto define = [&](const char* schema) {
+    // Conservative: no pass may merge, move or remove a call.
+    auto parsed = torch::jit::parseSchema(schema);
+    parsed.setAliasAnalysis(c10::AliasAnalysisKind::CONSERVATIVE);
+    m.def(std::move(parsed));
+  };
+  define("enter(Any self, Any inputs, str expected, str[] attributes, int format) -> bool");
+  define("checkpoint(Any self, str method, Tensor[] inputs) -> Tensor[]");
+  define("keep(Tensor value, int bytes) -> Tensor");
+  define("recompute(Tensor value, int bytes) -> Tensor");
+  define("recompute_internal(Tensor output, int[] numbers, int bytes) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(recals, CompositeImplicitAutograd, m) {
+  m.impl("enter", torch::CppFunction::makeFromBoxedFunction<&enter_kernel>());
+  m.impl("checkpoint", torch::CppFunction::makeFromBoxedFunction<&checkpoint_kernel>());
+  m.impl("keep", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
+  m.impl("recompute", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
+  m.impl("recompute_internal", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
+}
+
+} // namespace recals

@@ -1,0 +1,115 @@
+#pragma once
+
+/// A straight-line TorchScript graph made ready to run op by op.
+///
+/// `compile` flattens the nested `recals::checkpoint` calls of a lowered module (or takes the flat graph of
+/// `passes/graph` as it is), reads the `recals::` marks, and works out what a replay will need. The result is immutable
+/// and shared by all calls.
+///
+/// Registers hold tensors. A register is *recomputed* (the plan drops its storage: mark `recals::recompute`), *kept*
+/// (a replay that reads it holds it: mark `recals::keep`, or it was made outside every region, or it comes from
+/// outside: input, parameter, buffer), or neither (in a region, not saved by autograd: a replay that reads it runs its
+/// producer again). Dropped internal slots (a mask, statistics) have registers of their own after those of the graph.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include "recals/export.h"
+
+namespace recals {
+
+/// One argument of an op: a constant, a register, or a list of those (registers in `list`, -1 for None).
+struct Argument {
+  c10::IValue constant;
+  int reg = -1;
+  std::vector<int> list;
+  c10::TypePtr list_type; ///< element type; null: no list
+};
+
+/// Registers of the dropped internals of one node: the `number`-th storage that its autograd nodes saved and that no
+/// input or output shows.
+struct DroppedInternal {
+  int number = 0;
+  int reg = 0;
+};
+
+struct ProgramNode {
+  const torch::jit::Node* source = nullptr; ///< null for SetAttr
+  mutable std::optional<torch::jit::Operation> op; ///< mutable: LibTorch has no const call
+  std::string name; ///< "aten::relu"
+  std::vector<Argument> arguments;
+  std::vector<int> inputs; ///< registers read, each once
+  std::vector<int> outputs; ///< registers written, one per tensor
+  bool returns_list = false; ///< the op returns one Tensor[] that is unpacked into `outputs`
+  std::vector<std::string> set_attribute; ///< not empty: writes inputs[0] to this path of the module instead
+  std::vector<int> dead; ///< registers that nobody reads after this node
+  bool random = false;
+  int region = -1; ///< index into Program::regions
+  bool replayed = false;
+  int component = -1; ///< of replayed nodes; Note [What the executor does with fates] in passes/plan/simulate.h
+  std::vector<DroppedInternal> dropped;
+  std::vector<size_t> blanked_in_replay; ///< arguments passed as None when replayed: state that is written only once
+};
+
+struct Register {
+  std::string name; ///< "x.3", for messages
+  const torch::jit::Value* value = nullptr; ///< null for attributes and internals
+  int producer = -1; ///< -1: input or attribute
+  bool recomputed = false; ///< its storage is dropped
+  bool kept = false; ///< mark recals::keep
+  int replay_reads = 0; ///< replayed nodes that read it
+  int component = -1; ///< of what a replay writes
+  int holders = 0; ///< components that hold it
+};
+
+/// Replayed nodes that hang together; Note [What the executor does with fates].
+struct Component {
+  std::vector<int> nodes;
+  std::vector<int> writes; ///< registers
+  std::vector<int> holds; ///< registers of the forward that its replay reads
+};
+
+struct Attribute {
+  std::vector<std::string> path;
+  int reg = -1;
+};
+
+struct CompileOptions {
+  /// Run on meta tensors: devices in constants become meta, factories without a device make meta tensors.
+  bool meta = false;
+};
+
+class RECALS_API Program {
+ public:
+  /// `graph`: inputs (self, Tensor...), straight-line; the class of `self` holds the methods that
+  /// `recals::checkpoint` names. Throws c10::Error naming the node and its source line if the graph is not of that form.
+  static std::shared_ptr<const Program> compile(
+      const std::shared_ptr<torch::jit::Graph>& graph,
+      CompileOptions options = {});
+
+  std::vector<std::shared_ptr<torch::jit::Graph>> graphs; ///< kept alive for `ProgramNode::source`
+  std::vector<ProgramNode> nodes;
+  std::vector<Register> registers;
+  std::vector<int> inputs;
+  std::vector<Attribute> attributes;
+  std::vector<int> outputs;
+  std::vector<std::string> regions; ///< names of the methods
+  std::vector<Component> components;
+  bool recomputes = false; ///< some register is recomputed
+
+  /// Does a replay that reads `reg` run its producer again? Otherwise it holds the tensor of the forward.
+  bool runs_again(int reg) const {
+    const auto& r = registers[reg];
+    return r.producer >= 0 && !r.kept && nodes[r.producer].region >= 0;
+  }
+};
+
+/// "model.py:12", or "" without source.
+RECALS_API std::string where(const torch::jit::Node* node);
+
+} // namespace recals

@@ -1,0 +1,51 @@
+#include "runtime/rng_state.h"
+
+#include <mutex>
+
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+
+namespace recals {
+
+namespace {
+
+at::Generator generator_of(c10::Device device) {
+  return at::globalContext().defaultGenerator(device);
+}
+
+} // namespace
+
+int64_t RngState::bytes(c10::Device device) {
+  // The size is a property of the kind of device; the CPU's stands in for meta (see of()).
+  static const int64_t cpu = [] {
+    auto generator = generator_of(c10::Device(c10::kCPU));
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    return static_cast<int64_t>(generator.get_state().storage().nbytes());
+  }();
+  if (device.is_cpu() || device.is_meta()) {
+    return cpu;
+  }
+  auto generator = generator_of(device);
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  return static_cast<int64_t>(generator.get_state().storage().nbytes());
+}
+
+RngState RngState::of(c10::Device device) {
+  if (device.is_meta()) {
+    return {device, at::empty({bytes(device)}, at::TensorOptions().device(c10::kMeta).dtype(at::kByte))};
+  }
+  auto generator = generator_of(device);
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  return {device, generator.get_state()};
+}
+
+void RngState::restore() const {
+  if (device_.is_meta()) {
+    return;
+  }
+  auto generator = generator_of(device_);
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state_);
+}
+
+} // namespace recals
