@@ -7,6 +7,7 @@ from typing import Any
 
 import recals
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from training import cloned, differing, named_gradients, named_state, prepare_gradients, same_bits
 
@@ -14,6 +15,36 @@ TIGHTEST = "tightest"
 """A budget for `rewrite`: the smallest feasible one."""
 
 BUDGETS = (TIGHTEST, "50%", "75%", "100%")
+
+
+class Net(nn.Module):
+    """A bit of everything that is saved for the backward: inputs, results, masks, statistics."""
+
+    def __init__(self, inside: int = 24, width: int = 96, outside: int = 8) -> None:
+        super().__init__()
+        self.first = nn.Linear(inside, width)
+        self.norm = nn.BatchNorm1d(width)
+        self.second = nn.Linear(width, width)
+        self.dropout = nn.Dropout(0.2)
+        self.third = nn.Linear(width, width)
+        self.layer_norm = nn.LayerNorm(width)
+        self.last = nn.Linear(width, outside)
+
+    def forward(self, features: Tensor) -> Tensor:
+        x = self.dropout(torch.relu(self.norm(self.first(features))))
+        x = self.dropout(F.gelu(self.second(x)))
+        x = self.dropout(torch.tanh(self.third(x)))
+        return self.last(self.layer_norm(x))
+
+
+def net(seed: int = 0) -> Net:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Net()
+
+
+def features(rows: int = 128, width: int = 24, seed: int = 0) -> Tensor:
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
 
 
 def smallest_budget(scripted: torch.jit.ScriptModule, inputs: tuple[Any, ...]) -> dict[str, int]:
@@ -77,7 +108,7 @@ class Outcome:
     random: Tensor
 
 
-def step(
+def run(
     module: nn.Module,
     inputs: tuple[Any, ...],
     *,
@@ -85,15 +116,21 @@ def step(
     between: Callable[[], Any] = lambda: None,
     loss: Callable[[Any], Tensor] = scalar,
     kwargs: Mapping[str, Any] | None = None,
-) -> Outcome:
-    """Seeds, runs forward and backward; `between` is called between them."""
-    leaf_inputs = [leaf for leaf in leaves(inputs) if leaf.requires_grad]
-    for leaf in leaf_inputs:
-        leaf.grad = None
+) -> Any:
+    """Seeds, runs forward and backward; `between` is called between them. Returns the output."""
     torch.manual_seed(seed)
     output = module(*inputs, **(kwargs or {}))
     between()
     loss(output).backward()
+    return output
+
+
+def step(module: nn.Module, inputs: tuple[Any, ...], **how: Any) -> Outcome:
+    """`run`, and a snapshot of all that it leaves behind."""
+    leaf_inputs = [leaf for leaf in leaves(inputs) if leaf.requires_grad]
+    for leaf in leaf_inputs:
+        leaf.grad = None
+    output = run(module, inputs, **how)
     return Outcome(
         output,
         cloned(named_state(module)),

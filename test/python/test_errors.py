@@ -1,0 +1,228 @@
+"""What cannot be done is said clearly, and leaves everything as it was."""
+
+import re
+from typing import Any
+
+import pytest
+import recals
+import torch
+from support import Net, assert_same, features, net, rewrite, smallest_budget, step, twins
+from torch import Tensor, nn
+
+REFUSALS = (recals.RecalsError, ValueError, TypeError)
+
+
+@pytest.fixture
+def scripted() -> torch.jit.ScriptModule:
+    return torch.jit.script(net())
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        pytest.param(0, id="zero"),
+        pytest.param(-1, id="negative"),
+        pytest.param(float("nan"), id="nan"),
+        pytest.param(float("inf"), id="infinite"),
+        pytest.param(None, id="none"),
+        pytest.param([], id="list"),
+        pytest.param({}, id="no-device"),
+        pytest.param({"cpu": 0}, id="zero-on-cpu"),
+        pytest.param({"cpu": "lots"}, id="word-on-cpu"),
+        pytest.param({"no such device": 2**30}, id="unknown-device"),
+        *("", "0", "0%", "-5%", "nan%", "101%", "8 GBs", "-8GiB", "fifty", "MiB", "1e400", "5 5MiB", "99999999999TiB"),
+    ],
+)
+def test_nonsense_budget_is_refused(scripted: torch.jit.ScriptModule, budget: Any) -> None:
+    before = scripted.code
+    with pytest.raises(REFUSALS) as caught:
+        recals.optimize(scripted, (features(),), budget)
+    assert not isinstance(caught.value, recals.BudgetError), "nonsense is not the same as infeasible"
+    if isinstance(budget, str) and budget:
+        assert budget in str(caught.value), "the message quotes what was given"
+    assert scripted.code == before
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (2**29, 2**29),
+        ("536870912", 2**29),
+        ("512MiB", 2**29),
+        ("512 MiB", 2**29),
+        ("0.5GiB", 2**29),
+        ("1.5 GB", 1_500_000_000),
+        ("2TiB", 2**41),
+        ({"cpu": 2**29}, 2**29),
+        ({"cpu": "512MiB"}, 2**29),
+    ],
+)
+def test_budget_as_people_write_it(scripted: torch.jit.ScriptModule, budget: Any, expected: int) -> None:
+    (device,) = recals.plan_of(recals.optimize(scripted, (features(),), budget))["devices"]
+    assert device["name"] == "cpu"
+    assert device["budget"] == expected
+
+
+@pytest.mark.parametrize("budget", ["80%", {"cpu": "80%"}], ids=["text", "dict"])
+def test_percentage_is_of_the_plain_peak(scripted: torch.jit.ScriptModule, budget: Any) -> None:
+    (device,) = recals.plan_of(recals.optimize(scripted, (features(),), budget))["devices"]
+    assert device["budget"] == device["plain_peak"] * 80 // 100
+    assert device["peak"] <= device["budget"]
+
+
+@pytest.mark.smoke
+def test_infeasible_budget_names_the_smallest_feasible(scripted: torch.jit.ScriptModule) -> None:
+    before = scripted.code
+    with pytest.raises(recals.BudgetError) as caught:
+        recals.optimize(scripted, (features(),), 1000)
+    assert isinstance(caught.value, ValueError)
+    smallest = caught.value.smallest
+    assert set(smallest) == {"cpu"}
+    assert smallest["cpu"] > 1000
+    assert "smallest" in str(caught.value)
+    assert scripted.code == before
+
+    (device,) = recals.plan_of(recals.optimize(scripted, (features(),), smallest))["devices"]
+    assert device["peak"] <= device["budget"] == smallest["cpu"]
+    with pytest.raises(recals.BudgetError):
+        recals.optimize(scripted, (features(),), smallest["cpu"] - 1)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        pytest.param((), id="none"),
+        pytest.param((features(), features()), id="too-many"),
+        pytest.param((features(width=25),), id="shape"),
+        pytest.param((features().long(),), id="integers"),
+        pytest.param((features().double(),), id="doubles"),
+        pytest.param(("text",), id="text"),
+        pytest.param((None,), id="nothing"),
+        pytest.param(features(), id="bare-tensor"),
+        pytest.param(None, id="no-tuple"),
+    ],
+)
+def test_wrong_example_inputs_are_refused(scripted: torch.jit.ScriptModule, inputs: Any) -> None:
+    before = scripted.code
+    with pytest.raises((*REFUSALS, RuntimeError)) as caught:
+        recals.optimize(scripted, inputs, "80%")
+    assert not isinstance(caught.value, recals.BudgetError)
+    assert str(caught.value)
+    assert scripted.code == before
+
+
+@pytest.mark.smoke
+def test_module_that_is_not_scripted_is_refused() -> None:
+    with pytest.raises(REFUSALS, match=r"torch\.jit\.script"):
+        recals.optimize(net(), (features(),), "80%")
+    with pytest.raises(REFUSALS, match=r"torch\.jit\.script"):
+        recals.estimate(net(), (features(),))
+
+
+@pytest.mark.parametrize("thing", [None, 3, "model.pt", torch.relu], ids=["none", "number", "path", "function"])
+def test_what_is_no_module_is_refused(thing: Any) -> None:
+    with pytest.raises(REFUSALS):
+        recals.optimize(thing, (features(),), "80%")
+
+
+def test_missing_method_is_named(scripted: torch.jit.ScriptModule) -> None:
+    with pytest.raises((*REFUSALS, AttributeError), match="no_such_method"):
+        recals.optimize(scripted, (features(),), "80%", method="no_such_method")
+    with pytest.raises((*REFUSALS, AttributeError), match="no_such_method"):
+        recals.estimate(scripted, (features(),), method="no_such_method")
+
+
+def test_plain_module_has_no_plan(scripted: torch.jit.ScriptModule) -> None:
+    with pytest.raises(REFUSALS):
+        recals.plan_of(scripted)
+    with pytest.raises(REFUSALS):
+        recals.plan_of(net())
+
+
+class Wide(nn.Module):
+    """Accepts any number of rows and any width, so only Recals can object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.tanh(torch.sigmoid(torch.tanh(features * self.scale) * self.scale) * self.scale)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(features(rows=64), id="fewer-rows"),
+        pytest.param(features(rows=256), id="more-rows"),
+        pytest.param(features(width=12), id="width"),
+        pytest.param(features()[:, None], id="rank"),
+        pytest.param(features().double(), id="dtype"),
+    ],
+)
+def test_training_with_other_shapes_is_an_error_that_shows_both(wrong: Tensor) -> None:
+    plain, budgeted = twins(Wide(), (features(),))
+    with pytest.raises((recals.RecalsError, ValueError, RuntimeError)) as caught:
+        budgeted(wrong)
+    message = str(caught.value)
+    assert "features" in message, "the input is named"
+    if wrong.dtype == torch.float32:
+        assert re.search(r"128\D+24", message), "the example's shape is shown"
+        assert re.search(r"\D+".join(map(str, wrong.shape)), message), "the shape that was given is shown"
+    # Nothing is left broken.
+    assert_same(step(plain, (features(),)), step(budgeted, (features(),)))
+
+
+@pytest.mark.parametrize("rows", [1, 64, 128, 300])
+def test_without_gradients_any_shape_is_a_plain_call(rows: int) -> None:
+    plain, budgeted = twins(net(), (features(),))
+    with torch.no_grad():
+        plain.eval()
+        budgeted.eval()
+        assert torch.equal(plain(features(rows)), budgeted(features(rows)))
+        plain.train()
+        budgeted.train()
+        if rows > 1:
+            torch.manual_seed(0)
+            expected = plain(features(rows))
+            torch.manual_seed(0)
+            assert torch.equal(expected, budgeted(features(rows)))
+    plain.eval()
+    budgeted.eval()
+    assert torch.equal(plain(features(rows)), budgeted(features(rows)))
+
+
+def test_eval_mode_has_right_gradients_for_any_shape() -> None:
+    """In eval mode nothing is promised about memory, and gradients are still those of the plain module."""
+    plain, budgeted = twins(net(), (features(),))
+    plain.eval()
+    budgeted.eval()
+    for rows in (5, 128):
+        assert_same(step(plain, (features(rows),)), step(budgeted, (features(rows),)))
+
+
+class Refusing(nn.Module):
+    """Fails on the example itself."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        if features.shape[0] > 2:
+            raise ValueError("more than two rows")
+        return features * 2
+
+
+def test_module_that_fails_on_the_example_says_why() -> None:
+    with pytest.raises((*REFUSALS, RuntimeError, torch.jit.Error), match="more than two rows"):
+        recals.optimize(torch.jit.script(Refusing()), (features(),), "80%")
+
+
+def test_errors_form_one_family() -> None:
+    assert issubclass(recals.BudgetError, ValueError)
+    assert issubclass(recals.RecalsError, Exception)
+
+
+def test_smallest_budget_is_below_the_plain_peak() -> None:
+    scripted = torch.jit.script(Net())
+    smallest = smallest_budget(scripted, (features(),))
+    (device,) = recals.plan_of(rewrite(scripted, (features(),)))["devices"]
+    assert smallest["cpu"] < device["plain_peak"]
