@@ -1,0 +1,290 @@
+"""Random numbers: what is recomputed draws again what it drew, and the stream goes on as in the plain run."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support import BUDGETS, TIGHTEST, assert_same, check_steps, features, net, recomputed_nodes, run, step, twins
+from torch import Tensor, nn
+
+WIDTH = 96  # Scripted code below says 96: it cannot read globals.
+INPUTS = (features(rows=128, width=WIDTH),)
+
+
+class TwoDropouts(nn.Module):
+    """Dropouts between matmuls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.second = nn.Linear(WIDTH, WIDTH)
+        self.third = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.dropout(torch.relu(self.first(x)), 0.5)
+        x = F.dropout(torch.relu(self.second(x)), 0.5)
+        return self.third(x)
+
+
+class OneDropout(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.second = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(F.dropout(torch.tanh(self.first(x)), 0.3))
+
+
+class AroundMiddle(nn.Module):
+    """A stack with a random middle, so that something is dropped on either side of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.second = nn.Linear(WIDTH, WIDTH)
+        self.third = nn.Linear(WIDTH, WIDTH)
+
+    def middle(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.middle(torch.tanh(self.first(x)))
+        x = self.middle(torch.sigmoid(self.second(F.gelu(x))))
+        return self.third(F.silu(x))
+
+
+class Dropout(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        return F.dropout(x, 0.2)
+
+
+class DropoutOfNothingAndAll(AroundMiddle):
+    """Probabilities of 0 and 1 are cases of their own inside torch."""
+
+    def middle(self, x: Tensor) -> Tensor:
+        return F.dropout(x, 0.0) + F.dropout(x, 1.0)
+
+
+class FeatureDropout(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        return F.dropout1d(x.view(-1, 8, 12), 0.3).view(-1, 96)
+
+
+class AlphaDropout(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        return F.alpha_dropout(x, 0.3, training=True)
+
+
+class FeatureAlphaDropout(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        return F.feature_alpha_dropout(x.view(-1, 8, 12), 0.3, training=True).view(-1, 96)
+
+
+class RandomRelu(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        return F.rrelu(x - 0.3, 0.1, 0.4, training=True)
+
+
+class Bernoulli(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        return x * torch.bernoulli(torch.sigmoid(x.detach()))
+
+
+class BernoulliInPlace(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        return x * torch.empty_like(x).bernoulli_(0.6)
+
+
+class RandLike(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        return x * torch.rand_like(x)
+
+
+class RandnLike(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        return x + 0.1 * torch.randn_like(x) * x
+
+
+class RandShape(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        return x * torch.rand([x.shape[0], 1], dtype=x.dtype) + torch.randn([x.shape[1]], dtype=x.dtype)
+
+
+class RandintLike(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        return x * torch.randint_like(x.detach(), 1, 5)
+
+
+class InPlaceFillers(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        a = torch.empty_like(x).uniform_(0.5, 1.5)
+        b = torch.empty_like(x).normal_(0.0, 0.1)
+        c = torch.empty_like(x).exponential_(2.0)
+        return x * a + b * c
+
+
+class Multinomial(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        chosen = torch.multinomial(torch.softmax(x.detach(), dim=1), 48)
+        return x.scatter_add(1, chosen, torch.tanh(x[:, :48]))
+
+
+class Permutation(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        return x[torch.randperm(x.shape[0])]
+
+
+class Gumbel(AroundMiddle):
+    def middle(self, x: Tensor) -> Tensor:
+        noise = -torch.empty_like(x).exponential_().log()
+        return x * torch.softmax(x + noise, dim=1)
+
+
+class AttentionDropout(AroundMiddle):
+    """The attention's own dropout."""
+
+    def middle(self, x: Tensor) -> Tensor:
+        heads = x.view(4, 4, 8, 96)
+        return F.scaled_dot_product_attention(heads, heads, heads, dropout_p=0.2).reshape(-1, 96)
+
+
+class TwoDropoutsOfOneValue(AroundMiddle):
+    """One value, dropped out twice, independently."""
+
+    def middle(self, x: Tensor) -> Tensor:
+        return F.dropout(x, 0.5) + F.dropout(x, 0.5)
+
+
+MODULES = [
+    TwoDropouts,
+    OneDropout,
+    Dropout,
+    DropoutOfNothingAndAll,
+    FeatureDropout,
+    AlphaDropout,
+    FeatureAlphaDropout,
+    RandomRelu,
+    Bernoulli,
+    BernoulliInPlace,
+    RandLike,
+    RandnLike,
+    RandShape,
+    RandintLike,
+    InPlaceFillers,
+    Multinomial,
+    Permutation,
+    Gumbel,
+    AttentionDropout,
+    TwoDropoutsOfOneValue,
+]
+
+
+@pytest.mark.parametrize("budget", [TIGHTEST, "60%"])
+@pytest.mark.parametrize("kind", MODULES, ids=lambda kind: kind.__name__)
+def test_random_op(kind: type[nn.Module], budget: str) -> None:
+    check_steps(kind(), INPUTS, budget, steps=2)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_two_dropouts_between_matmuls(budget: str) -> None:
+    check_steps(TwoDropouts(), INPUTS, budget)
+
+
+@pytest.mark.smoke
+def test_one_dropout_with_everything_recomputed() -> None:
+    plain, budgeted = twins(OneDropout(), INPUTS)
+    assert recomputed_nodes(lambda: run(budgeted, INPUTS)) > 0
+    run(plain, INPUTS)
+    assert_same(step(plain, INPUTS), step(budgeted, INPUTS))
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_draw_between_forward_and_backward(budget: str) -> None:
+    """The draw is the plain run's, and disturbs neither the replay nor the stream after it."""
+    plain, budgeted = twins(net(), (features(),), budget)
+    draws = []
+    for module in (plain, budgeted):
+        outcomes = [step(module, (features(),), seed=1, between=lambda: draws.append(torch.rand(5)))]
+        outcomes.append(step(module, (features(),), seed=2, between=lambda: torch.manual_seed(99)))
+        outcomes.append(step(module, (features(),), seed=3, between=lambda: draws.append(torch.randn(3))))
+        if module is plain:
+            expected = outcomes
+    for one, other in zip(expected, outcomes, strict=True):
+        assert_same(one, other)
+    assert torch.equal(draws[0], draws[2])
+    assert torch.equal(draws[1], draws[3])
+
+
+def test_stream_is_untouched_by_the_backward() -> None:
+    _, budgeted = twins(TwoDropouts(), INPUTS)
+    output = budgeted(*INPUTS)
+    before = torch.get_rng_state()
+    output.sum().backward()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_stream_is_put_back_after_an_error_in_the_backward() -> None:
+    _, budgeted = twins(TwoDropouts(), INPUTS)
+    output = budgeted(*INPUTS)
+    before = torch.get_rng_state()
+
+    def interrupt(gradient: Tensor) -> None:
+        raise ArithmeticError
+
+    budgeted.first.weight.register_hook(interrupt)
+    with pytest.raises(ArithmeticError):
+        output.sum().backward()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_optimize_leaves_the_stream_alone() -> None:
+    module = TwoDropouts()
+    before = torch.get_rng_state()
+    twins(module, INPUTS)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_steps_differ_from_each_other() -> None:
+    """A replay must not freeze the masks: two steps without a new seed differ, in both alike."""
+    plain, budgeted = twins(TwoDropouts(), INPUTS)
+    outputs = []
+    for module in (plain, budgeted):
+        torch.manual_seed(1)
+        outputs.append([module(*INPUTS).detach().clone() for _ in range(3)])
+    assert not torch.equal(outputs[0][0], outputs[0][1])
+    assert all(map(torch.equal, outputs[0], outputs[1]))
+
+
+def test_unseeded_training_is_the_plain_run() -> None:
+    """One seed at the beginning, as in most scripts."""
+    plain, budgeted = twins(net(), (features(),))
+    losses = []
+    for module in (plain, budgeted):
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
+        torch.manual_seed(11)
+        of_module = []
+        for _ in range(6):
+            loss = module(torch.randn(128, 24)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            of_module.append(float(loss.detach()))
+        losses.append(of_module)
+    assert losses[0] == losses[1]
+
+
+def test_many_dropouts() -> None:
+    class Many(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.1)) for _ in range(12)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = torch.relu(layer(x))
+            return x
+
+    for budget in (TIGHTEST, "40%", "80%"):
+        check_steps(Many(), INPUTS, budget, steps=2)
