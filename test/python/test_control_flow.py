@@ -1,0 +1,440 @@
+"""Branches, loops, optional inputs, and modules that were traced."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support import (
+    BUDGETS,
+    TIGHTEST,
+    assert_same,
+    attempt,
+    check_steps,
+    features,
+    net,
+    recomputed_nodes,
+    rewrite,
+    run,
+    scalar,
+    step,
+    twins,
+)
+from torch import Tensor, nn
+from training import prepare_gradients, same_bits
+
+INPUTS = (features(),)
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(24, 64)
+        self.second = nn.Linear(64, 64)
+        self.last = nn.Linear(64, 8)
+
+
+class OnTraining(Stack):
+    """Training and eval take different ways."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        x = torch.tanh(self.first(features))
+        if self.training:
+            x = x + 0.1 * torch.randn_like(x)
+            x = torch.sigmoid(self.second(x))
+        else:
+            x = torch.sigmoid(x)
+        return self.last(F.gelu(x))
+
+
+class OnShape(Stack):
+    def forward(self, features: Tensor) -> Tensor:
+        x = torch.tanh(self.first(features))
+        if features.shape[0] > 100:
+            x = torch.sigmoid(self.second(x))
+        else:
+            x = F.relu(x) * 2.0
+        if x.dim() == 2 and x.dtype == torch.float32:
+            x = F.gelu(x)
+        return self.last(x)
+
+
+class ManyLayers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(24, 24) for _ in range(8)])
+        self.norms = nn.ModuleDict({str(number): nn.LayerNorm(24) for number in range(8)})
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        for number, (layer, norm) in enumerate(zip(self.layers, self.norms.values())):  # noqa: B905
+            hidden = self.dropout(F.gelu(layer(norm(features))))
+            features = features + hidden if number % 2 == 0 else features * torch.sigmoid(hidden)
+        return features
+
+
+class Counted(Stack):
+    """A loop over a number known from the shapes."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        x = torch.tanh(self.first(features))
+        for number in range(features.shape[0] // 32):
+            x = torch.sigmoid(self.second(x)) + float(number)
+        return self.last(x)
+
+
+class Gathered(Stack):
+    """A list grows in the loop, as in dense connections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(24 + 8 * number, 8) for number in range(6)])
+
+    def forward(self, features: Tensor) -> Tensor:
+        found: list[Tensor] = [features]
+        for layer in self.layers:
+            found.append(torch.tanh(layer(torch.cat(found, 1))))
+        return torch.stack(found[1:], 2).sum(2)
+
+
+class WhileLoop(Stack):
+    def forward(self, features: Tensor) -> Tensor:
+        x = torch.tanh(self.first(features))
+        number = 0
+        while number < 3:
+            x = torch.sigmoid(self.second(x))
+            number += 1
+        return self.last(x)
+
+
+class EarlyReturn(Stack):
+    def forward(self, features: Tensor) -> Tensor:
+        x = torch.sigmoid(torch.tanh(self.first(features)))
+        if x.shape[1] != 64:
+            return x
+        return self.last(F.gelu(self.second(x)))
+
+
+class Asserted(Stack):
+    """Checks, and text that only an error would show."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        assert features.dim() == 2, "two dimensions"
+        if features.shape[1] != 24:
+            raise ValueError(f"24 columns, not {features.shape[1]}")
+        x = torch.sigmoid(torch.tanh(self.first(features)))
+        torch._assert(x.shape[0] > 0, "no rows")
+        return self.last(F.gelu(self.second(x)))
+
+
+KINDS = [OnTraining, OnShape, ManyLayers, Counted, Gathered, WhileLoop, EarlyReturn, Asserted]
+
+
+@pytest.mark.parametrize("budget", [TIGHTEST, "60%", "100%"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_static_control_flow(kind: type[nn.Module], budget: str) -> None:
+    check_steps(kind(), INPUTS, budget, steps=2)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("kind", [OnTraining, OnShape, ManyLayers], ids=lambda kind: kind.__name__)
+def test_static_control_flow_is_recomputed(kind: type[nn.Module]) -> None:
+    _, budgeted = twins(kind(), INPUTS)
+    assert recomputed_nodes(lambda: run(budgeted, INPUTS)) > 0
+
+
+@pytest.mark.smoke
+def test_eval_takes_its_own_branch() -> None:
+    plain, budgeted = twins(OnTraining(), INPUTS)
+    assert_same(step(plain, INPUTS), step(budgeted, INPUTS))
+    plain.eval()
+    budgeted.eval()
+    with torch.no_grad():
+        assert same_bits(plain(*INPUTS), budgeted(*INPUTS))
+    assert_same(step(plain, INPUTS), step(budgeted, INPUTS))
+    plain.train()
+    budgeted.train()
+    assert_same(step(plain, INPUTS), step(budgeted, INPUTS))
+
+
+@pytest.mark.parametrize("rows", [16, 128, 250])
+def test_other_shapes_take_their_branch_without_gradients(rows: int) -> None:
+    for kind in (OnShape, Counted):
+        plain, budgeted = twins(kind(), INPUTS)
+        with torch.no_grad():
+            assert same_bits(plain(features(rows)), budgeted(features(rows)))
+
+
+def test_part_of_the_module_in_eval_mode() -> None:
+    """Frozen BatchNorm: the flag of a submodule is read, not that of the whole."""
+    plain, budgeted = twins(net(), INPUTS)
+    for module in (plain, budgeted):
+        module.norm.eval()
+    outcome, error = attempt(lambda: step(budgeted, INPUTS))
+    if error is None:
+        assert_same(step(plain, INPUTS), outcome)
+    else:
+        # The plan was made for the training mode of every submodule: saying so is right too.
+        assert "norm" in str(error)
+
+
+def test_part_in_eval_mode_already_when_rewritten() -> None:
+    module = net()
+    module.norm.eval()
+    plain, budgeted = twins(module, INPUTS)
+    for seed in range(2):
+        assert_same(step(plain, INPUTS, seed=seed), step(budgeted, INPUTS, seed=seed))
+
+
+class DataDependent(Stack):
+    """Which way is taken depends on the numbers: it cannot be known before."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        x = torch.sigmoid(torch.tanh(self.first(features)))
+        if bool(x.mean() > 0.5):
+            x = torch.tanh(self.second(x))
+        else:
+            x = F.gelu(self.second(x)) * 2.0
+        return self.last(torch.sigmoid(x))
+
+
+class DataDependentLoop(Stack):
+    def forward(self, features: Tensor) -> Tensor:
+        x = torch.sigmoid(torch.tanh(self.first(features)))
+        for _ in range(int(features[0, 0].abs() * 3) + 1):
+            x = torch.tanh(self.second(x))
+        return self.last(torch.sigmoid(x))
+
+
+@pytest.mark.parametrize("kind", [DataDependent, DataDependentLoop], ids=lambda kind: kind.__name__)
+def test_branch_on_numbers_is_right_or_refused(kind: type[nn.Module]) -> None:
+    """Both ways must be right for inputs that differ from the example's, or the rewrite says that it cannot."""
+    pair, error = attempt(lambda: twins(kind(), INPUTS, "100%"))
+    if error is not None:
+        return
+    plain, budgeted = pair
+    for seed in range(4):
+        inputs = (features(seed=seed) * (1 + seed) - seed,)
+        assert_same(step(plain, inputs, seed=seed), step(budgeted, inputs, seed=seed))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Optional inputs and values that the plan was made for
+
+
+class WithOptional(Stack):
+    def forward(self, features: Tensor, mask: Tensor | None = None, scale: float | None = None) -> Tensor:
+        x = torch.tanh(self.first(features))
+        if mask is not None:
+            x = x.masked_fill(mask, 0.0)
+        if scale is not None:
+            x = x * scale
+        return self.last(torch.sigmoid(self.second(F.gelu(x))))
+
+
+MASK = features(128, 64) > 1
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [INPUTS, (*INPUTS, None), (*INPUTS, MASK), (*INPUTS, MASK, 0.5), (*INPUTS, None, 0.5)],
+    ids=["left-out", "none", "given", "both", "number"],
+)
+def test_optional_inputs(inputs: tuple[Any, ...]) -> None:
+    for budget in (TIGHTEST, "100%"):
+        check_steps(WithOptional(), inputs, budget, steps=2)
+
+
+def right_or_refused(module: nn.Module, example: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+    """Other values than the example's give the plain bits, or an error; never something else."""
+    plain, budgeted = twins(module, example)
+    untouched = copy.deepcopy(plain)
+    expected = step(plain, other)
+    outcome, error = attempt(lambda: step(budgeted, other))
+    if error is None:
+        assert_same(expected, outcome)
+    else:
+        plain = untouched
+    prepare_gradients(plain)
+    prepare_gradients(budgeted)
+    assert_same(step(plain, example), step(budgeted, example))
+
+
+@pytest.mark.parametrize(
+    ("example", "other"),
+    [
+        (INPUTS, (*INPUTS, MASK)),
+        ((*INPUTS, MASK), INPUTS),
+        ((*INPUTS, None, 0.5), (*INPUTS, None, 0.25)),
+        ((*INPUTS, None, 0.5), INPUTS),
+    ],
+    ids=["given-though-none", "none-though-given", "other-number", "no-number"],
+)
+def test_other_optional_inputs_than_the_example(example: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+    right_or_refused(WithOptional(), example, other)
+
+
+class OnValue(Stack):
+    def forward(self, features: Tensor, kind: str, flag: bool, times: int) -> Tensor:
+        x = torch.tanh(self.first(features)) if kind == "tanh" else torch.sigmoid(self.first(features))
+        if flag:
+            x = x * 2.0
+        for _ in range(times):
+            x = torch.sigmoid(self.second(x))
+        return self.last(F.gelu(x))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [("sigmoid", True, 2), ("tanh", False, 2), ("tanh", True, 3), ("tanh", True, 0)],
+    ids=["word", "flag", "more", "none"],
+)
+def test_other_values_than_the_example(other: tuple[Any, ...]) -> None:
+    right_or_refused(OnValue(), (*INPUTS, "tanh", True, 2), (*INPUTS, *other))
+
+
+def test_input_needs_a_gradient_though_the_example_did_not() -> None:
+    right_or_refused(net(), INPUTS, (features().requires_grad_(),))
+
+
+def test_input_needs_no_gradient_though_the_example_did() -> None:
+    right_or_refused(net(), (features().requires_grad_(),), INPUTS)
+
+
+def test_strides_differ_from_the_example() -> None:
+    right_or_refused(net(), INPUTS, (features(24, 128).t(),))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Traced modules, and modules that contain scripted or traced ones
+
+
+class Traceable(Stack):
+    def forward(self, features: Tensor) -> Tensor:
+        x = torch.tanh(self.first(features))
+        x = F.dropout(torch.sigmoid(self.second(x)), 0.2)
+        return self.last(F.gelu(x))
+
+
+def traced(module: nn.Module, inputs: tuple[Any, ...]) -> torch.jit.ScriptModule:
+    return torch.jit.trace(module, inputs, check_trace=False)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_traced_module(budget: str) -> None:
+    plain, other = Traceable(), Traceable()
+    other.load_state_dict(plain.state_dict())
+    budgeted = rewrite(traced(other, INPUTS), INPUTS, budget)
+    prepare_gradients(plain)
+    prepare_gradients(budgeted)
+    for seed in range(3):
+        assert_same(step(plain, INPUTS, seed=seed), step(budgeted, INPUTS, seed=seed))
+
+
+class Mixed(nn.Module):
+    """A scripted module that calls a traced one."""
+
+    def __init__(self, wrap: Callable[[nn.Module], nn.Module]) -> None:
+        super().__init__()
+        self.inner = wrap(Traceable())
+        self.last = nn.Linear(8, 8)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.inner(features)))
+
+
+@pytest.mark.parametrize("wrap", [torch.jit.script, lambda inner: traced(inner, INPUTS)], ids=["scripted", "traced"])
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_submodule_that_was_scripted_or_traced_before(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    plain = Mixed(lambda inner: inner)
+    other = Mixed(wrap)
+    other.load_state_dict(plain.state_dict())
+    budgeted = rewrite(other, INPUTS)
+    prepare_gradients(plain)
+    prepare_gradients(budgeted)
+    for seed in range(2):
+        assert_same(step(plain, INPUTS, seed=seed), step(budgeted, INPUTS, seed=seed))
+
+
+class Functions(Stack):
+    """Free functions, scripted or not, and a static method."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        x = swish(self.first(features))
+        x = scripted_shift(self.second(x), 0.5)
+        return self.last(self.twice(x))
+
+    @staticmethod
+    def twice(x: Tensor) -> Tensor:
+        return torch.tanh(x) * 2.0
+
+
+def swish(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(x)
+
+
+@torch.jit.script
+def scripted_shift(x: Tensor, by: float) -> Tensor:
+    return torch.tanh(x) + by
+
+
+def test_free_functions() -> None:
+    check_steps(Functions(), INPUTS)
+
+
+class Rnn(nn.Module):
+    """A recurrent layer of torch's own, and one written as a loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(24, 32)
+        self.last = nn.Linear(32, 8)
+
+    def forward(self, sequence: Tensor) -> Tensor:
+        state = torch.zeros([sequence.shape[1], 32], dtype=sequence.dtype)
+        for moment in range(sequence.shape[0]):
+            state = self.cell(sequence[moment], state)
+        return self.last(torch.tanh(state))
+
+
+def test_recurrent_loop() -> None:
+    check_steps(Rnn(), (features(12 * 16).view(12, 16, 24),), steps=2)
+
+
+class Lstm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(24, 32, num_layers=2, dropout=0.2)
+        self.last = nn.Linear(32, 8)
+
+    def forward(self, sequence: Tensor) -> Tensor:
+        output, _ = self.lstm(torch.tanh(sequence))
+        return self.last(torch.sigmoid(torch.tanh(output)))
+
+
+def test_lstm() -> None:
+    check_steps(Lstm(), (features(12 * 16).view(12, 16, 24),), steps=2)
+
+
+def test_output_that_needs_no_gradient_at_all() -> None:
+    class Chooser(nn.Module):
+        def forward(self, features: Tensor) -> Tensor:
+            return torch.tanh(features).argmax(1)
+
+    budgeted, error = attempt(lambda: rewrite(Chooser(), INPUTS, "100%"))
+    if error is None:
+        assert same_bits(Chooser()(*INPUTS), budgeted(*INPUTS))
+
+
+def test_loss_of_only_one_output() -> None:
+    class Two(Stack):
+        def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+            x = torch.sigmoid(torch.tanh(self.first(features)))
+            return self.last(F.gelu(x)), torch.tanh(self.second(x))
+
+    for chosen in (0, 1):
+        check_steps(Two(), INPUTS, loss=lambda output, chosen=chosen: scalar(output[chosen]))
