@@ -11,6 +11,17 @@ namespace recals {
 
 namespace {
 
+/// What else a loss may hold until the end: mse_loss, for one, returns its mean in a storage as large as its input.
+std::vector<at::Tensor> reserve_for(const std::vector<at::Tensor>& outputs) {
+  std::vector<at::Tensor> reserve;
+  for (const auto& output : outputs) {
+    if (output.defined() && output.requires_grad() && output.dim() > 0) {
+      reserve.push_back(at::empty(output.sizes(), output.options()));
+    }
+  }
+  return reserve;
+}
+
 /// Targets of the stand-in loss: they belong to the caller, so they are made before anything is counted.
 std::vector<at::Tensor> targets_for(const std::vector<at::Tensor>& outputs) {
   std::vector<at::Tensor> targets;
@@ -55,6 +66,7 @@ DryRun dry_run(
     MetaAllocationScope scope(recorder);
     auto outputs = run(program, self, inputs, &recorder);
     recorder.forward_ends(outputs);
+    const auto reserve = reserve_for(outputs);
     auto loss = stand_in_loss(outputs, targets_for(outputs));
     TORCH_CHECK(
         loss.defined(),

@@ -8,8 +8,8 @@
 /// table (kernel_rules.h). The same run under a plan gives the peak of the plan: what is predicted is what is executed.
 ///
 /// The loss is not part of the module. Unless the module returns a scalar, a stand-in with the footprint of a
-/// cross-entropy is applied to every output that requires grad: it saves one tensor of the output's size in the forward
-/// and makes two more in the backward.
+/// cross-entropy is applied to every output that requires grad (it saves one tensor of the output's size and makes two
+/// in the backward), and one more tensor of that size is reserved until the end.
 
 #include <memory>
 #include <vector>

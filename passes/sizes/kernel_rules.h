@@ -20,6 +20,10 @@ struct KernelCall {
 /// An upper bound; measured against the kernels by test/python/test_kernels.py.
 int64_t scratch_bytes(const KernelCall& call);
 
+/// Bytes by which the storage of the call's first output is larger than its meta kernel makes it: some losses reduce into
+/// the storage of their elementwise result.
+int64_t retained_bytes(const KernelCall& call);
+
 struct Work {
   double flops = 0; ///< multiply-adds count two
   int64_t bytes = 0; ///< read and written

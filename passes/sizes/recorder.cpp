@@ -268,6 +268,16 @@ void Recorder::slot_event(BackwardEvent::Kind kind, int slot) {
 }
 
 void Recorder::kernel_ran(const KernelCall& call) {
+  if (const int64_t extra = retained_bytes(call); extra > 0) {
+    if (const auto* block = block_of(call.outputs[0].toTensor().storage()); block != nullptr && blocks_.count(block->id)) {
+      blocks_.at(block->id).bytes += extra;
+      live_ += extra;
+      at_peak(live_);
+      if (after_forward_) {
+        change(extra);
+      }
+    }
+  }
   const int64_t scratch = scratch_bytes(call);
   if (scratch > 0) {
     at_peak(live_ + scratch);
