@@ -1,0 +1,3 @@
+# The module is written by CMake: python_frontend/_build_info.py.in.
+VERSION: str
+TORCH_VERSION: str
