@@ -74,6 +74,9 @@ class Simulator {
   /// Stops before the memory passes if the recompute time is above `most_seconds`; or as soon as a peak is above its
   /// limit (`limits`: one per device). Returns whether the step ran through, within both.
   bool fits(const std::vector<Fate>& fates, const std::vector<int64_t>& limits, double most_seconds);
+  /// Runs through, and returns by how much the limits are passed: the sum over all moments of the share by which that
+  /// moment is above its limit. Unlike the peak, it falls when one of several equal peaks falls.
+  double violation(const std::vector<Fate>& fates, const std::vector<int64_t>& limits);
 
   const StepIndex& index() const {
     return index_;
@@ -146,6 +149,8 @@ class Simulator {
   std::vector<PeakPoint> peak_;
   std::vector<int64_t> held_;
   const int64_t* limits_ = nullptr;
+  bool stop_above_ = false; ///< at the first moment above a limit
+  double violation_ = 0;
   double seconds_ = 0;
   bool in_backward_ = false;
   int now_ = 0;
