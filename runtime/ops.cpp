@@ -61,6 +61,15 @@ std::string attribute_text(const c10::IValue& self, const std::string& path) {
   return describe(value);
 }
 
+/// The same inputs, none of which requires grad: such a step holds less.
+std::string without_grad(std::string text) {
+  const std::string mark = "+grad";
+  for (auto at = text.find(mark); at != std::string::npos; at = text.find(mark)) {
+    text.erase(at, mark.size());
+  }
+  return text;
+}
+
 void enter_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
   const auto format = torch::jit::pop(*stack).toInt();
   const auto attributes = torch::jit::pop(*stack).toList();
@@ -83,11 +92,15 @@ void enter_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack)
   if (planned) {
     const auto actual = describe(inputs);
     TORCH_CHECK(
-        actual == expected,
+        actual == expected || actual == without_grad(expected),
         "recals: the plan was made for inputs ",
         expected,
         ", but this training step got ",
         actual,
+        without_grad(actual) == without_grad(expected)
+            ? ". Inputs marked +grad require a gradient, which takes memory that the plan does not count: call "
+              "recals.optimize with example inputs that require grad as in training"
+            : "",
         ". A budget holds for what was planned: call recals.optimize again with inputs like these, or run without "
         "gradients (torch.no_grad()) or in eval mode, where any input is accepted.");
   } else {

@@ -22,7 +22,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "passes/plan": ("<>", "nlohmann/", "passes/plan/"),
     "passes/graph": ("<>", *ANY_TORCH, "runtime/", "passes/graph/"),
     "passes/sizes": ("<>", *ANY_TORCH, "runtime/", "passes/graph/", "passes/plan/", "passes/sizes/"),
-    "passes/boundaries": ("<>", *ANY_TORCH, "runtime/", "passes/graph/", "passes/plan/", "passes/boundaries/"),
+    "passes/boundaries": ("<>", *ANY_TORCH, "runtime/", "passes/graph/", "passes/plan/", "passes/sizes/", "passes/boundaries/"),
     "passes/lower": (
         "<>", *ANY_TORCH, "runtime/", "passes/graph/", "passes/plan/", "passes/boundaries/", "passes/lower/",
     ),

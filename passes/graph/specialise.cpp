@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
@@ -62,13 +63,18 @@ class Specialiser {
     auto input_twin = meta_twin(c10::ivalue::Tuple::create(inputs));
     twin_.devices.insert(input_twin.devices.begin(), input_twin.devices.end());
     flat_.inputs = input_twin.value.toTupleRef().elements().vec();
-    std::vector<at::Tensor> tensors;
-    for (const auto& input : flat_.inputs) {
-      collect_tensors(input, tensors);
-    }
-    for (const auto& tensor : tensors) {
-      external_.insert(storage(tensor));
-      track(tensor, out_->addInput()->setType(c10::TensorType::get()), tensor);
+    const auto& schema = function->getSchema();
+    for (size_t i = 0; i < flat_.inputs.size(); ++i) {
+      std::vector<at::Tensor> tensors;
+      collect_tensors(flat_.inputs[i], tensors);
+      for (const auto& tensor : tensors) {
+        external_.insert(storage(tensor));
+        auto* input = out_->addInput()->setType(c10::TensorType::get());
+        if (i + 1 < schema.arguments().size()) {
+          input->setDebugName(schema.arguments()[i + 1].name());
+        }
+        track(tensor, input, tensor);
+      }
     }
     std::vector<IValue> arguments{twin_.value};
     arguments.insert(arguments.end(), flat_.inputs.begin(), flat_.inputs.end());
@@ -410,16 +416,48 @@ class Specialiser {
     try {
       operation(stack);
     } catch (const c10::Error& error) {
-      refuse(node, std::string(traced ? "cannot be analysed without data: " : "failed: ") + error.what_without_backtrace());
+      refuse(node, why_failed(error.what_without_backtrace(), traced && !makes_tensor));
     } catch (const std::exception& error) {
-      refuse(node, std::string("failed: ") + error.what());
+      refuse(node, why_failed(error.what(), traced && !makes_tensor));
     }
     std::vector<IValue> results(stack.end() - static_cast<int64_t>(node->outputs().size()), stack.end());
     if (on_meta) {
+      check_dtypes(node, arguments);
       emit(node, arguments, results);
     }
     for (size_t i = 0; i < results.size(); ++i) {
       get(node->outputs()[i]) = std::move(results[i]);
+    }
+  }
+
+  /// Meta kernels written in Python add their call stack; only what happened is kept.
+  static std::string why_failed(std::string what, bool reads_data) {
+    what = what.substr(0, what.find("\n\nAt:"));
+    if (reads_data) {
+      return "depends on the values in a tensor, which are not known before the step runs (" + what + ")";
+    }
+    return "failed: " + what;
+  }
+
+  /// Kernels of matrix products and convolutions refuse mixed dtypes, their meta kernels do not.
+  void check_dtypes(const Node* node, const std::vector<IValue>& arguments) {
+    static const std::unordered_set<c10::Symbol> kinds = {
+        c10::aten::linear,      c10::aten::matmul, c10::aten::mm,     c10::aten::bmm,    c10::aten::addmm,
+        c10::aten::baddbmm,     c10::aten::conv1d, c10::aten::conv2d, c10::aten::conv3d, c10::aten::convolution,
+        c10::aten::_convolution};
+    if (kinds.count(node->kind()) == 0 || at::autocast::is_autocast_enabled(flat_.device.type())) {
+      return;
+    }
+    std::optional<c10::ScalarType> first;
+    for (const auto& argument : arguments) {
+      if (!argument.isTensor() || !argument.toTensor().defined()) {
+        continue;
+      }
+      const auto dtype = argument.toTensor().scalar_type();
+      if (first && *first != dtype) {
+        refuse(node, "mixes " + dtype_name(*first) + " and " + dtype_name(dtype) + "; are the example inputs of the right dtype?");
+      }
+      first = dtype;
     }
   }
 

@@ -37,11 +37,13 @@ at::Tensor stand_in_loss(const std::vector<at::Tensor>& outputs, const std::vect
   at::Tensor total;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto& output = outputs[i];
-    if (!output.defined() || !output.requires_grad() || output.numel() == 0) {
+    if (!output.defined() || !output.requires_grad()) {
       continue;
     }
     at::Tensor loss = output;
-    if (output.dim() > 0) {
+    if (output.numel() == 0) {
+      loss = output.sum();
+    } else if (output.dim() > 0) {
       auto real = output.is_complex() ? at::view_as_real(output) : output;
       const int64_t classes = real.size(-1);
       auto target = targets[i].numel() * classes == real.numel() ? targets[i] : at::empty({real.numel() / classes}, targets[i].options());

@@ -87,10 +87,25 @@ const std::unordered_set<std::string>& transcendental() {
   return table;
 }
 
+/// Shows an input's storage: nothing is read or written.
+bool is_view(const KernelCall& call) {
+  const auto* output = tensor_at(call.outputs, 0);
+  const auto* input = tensor_at(call.inputs, 0);
+  return output != nullptr && input != nullptr && call.op.back() != '_' && output->has_storage() &&
+      input->has_storage() && output->is_alias_of(*input);
+}
+
 } // namespace
+
+bool runs_as_one(const std::string& op) {
+  return op == "aten::convolution" || op == "aten::convolution_backward";
+}
 
 Work work_of(const KernelCall& call) {
   Work work;
+  if (call.op.rfind("aten::empty", 0) == 0 || is_view(call)) {
+    return work;
+  }
   auto flops = flops_table().find(call.op);
   if (flops != flops_table().end()) {
     work.flops = flops->second(call);
@@ -120,6 +135,9 @@ double seconds_of(const Work& work) {
   constexpr double kSecondsPerDraw = 3e-9;
   constexpr double kSecondsPerTranscendental = 0.4e-9;
   constexpr double kSecondsPerCall = 3e-6;
+  if (work.bytes == 0) {
+    return 0;
+  }
   return kSecondsPerCall +
       std::max(work.flops / kFlopsPerSecond, static_cast<double>(work.bytes) / kBytesPerSecond) +
       static_cast<double>(work.draws) * kSecondsPerDraw +

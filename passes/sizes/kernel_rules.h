@@ -16,6 +16,9 @@ struct KernelCall {
   std::vector<c10::IValue> outputs;
 };
 
+/// Composite ops that the rules below describe as a whole: on meta they do not take the device's way.
+bool runs_as_one(const std::string& op);
+
 /// Bytes that the CPU kernel allocates and frees within the call besides its outputs; 0 if it is not in the table.
 /// An upper bound; measured against the kernels by test/python/test_kernels.py.
 int64_t scratch_bytes(const KernelCall& call);

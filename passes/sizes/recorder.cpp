@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/Allocator.h>
 
 #include "runtime/op_rules.h"
 #include "runtime/rng_state.h"
@@ -52,7 +53,7 @@ struct KernelContext : public at::ObserverContext {
   bool counts = false;
 };
 
-/// Composite ops are made of others, which are seen themselves.
+/// What the device runs as one: an op with a kernel of its own. Composite ops are made of others, which are seen themselves.
 bool is_kernel(const c10::OperatorName& name) {
   static thread_local std::unordered_map<std::string, bool> known;
   const auto key = name.name + "." + name.overload_name;
@@ -60,18 +61,19 @@ bool is_kernel(const c10::OperatorName& name) {
   if (found == known.end()) {
     auto handle = c10::Dispatcher::singleton().findOp(name);
     const bool kernel = handle && handle->hasSchema() &&
-        !handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+        (handle->hasKernelForDispatchKey(c10::DispatchKey::CPU) || runs_as_one(name.name));
     found = known.emplace(key, kernel).first;
   }
   return found->second;
 }
 
-std::unique_ptr<at::ObserverContext> kernel_begins(const at::RecordFunction& function) {
+std::unique_ptr<at::ObserverContext> on_kernel_begin(const at::RecordFunction& function) {
   auto context = std::make_unique<KernelContext>();
   const auto name = function.operator_name();
   if (recording != nullptr && name && is_kernel(*name)) {
     context->counts = true;
     if (kernel_depth++ == 0) {
+      recording->kernel_begins();
       context->op = name->name;
       context->inputs.assign(function.inputs().begin(), function.inputs().end());
     }
@@ -79,15 +81,42 @@ std::unique_ptr<at::ObserverContext> kernel_begins(const at::RecordFunction& fun
   return context;
 }
 
-void kernel_ends(const at::RecordFunction& function, at::ObserverContext* base) {
+void on_kernel_end(const at::RecordFunction& function, at::ObserverContext* base) {
   auto* context = static_cast<KernelContext*>(base);
   if (!context->counts || recording == nullptr) {
     return;
   }
   if (--kernel_depth == 0) {
+    recording->kernel_ends();
     recording->kernel_ran({context->op, context->inputs, function.outputs()});
   }
 }
+
+/// Numbers that an op wraps into tensors of their own live on the CPU also in a dry run. Where the CPU is the device, they
+/// count: 8 bytes each, and autograd saves some of them.
+class HostAllocations : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* pointer, int64_t bytes, size_t, size_t, c10::Device device) override {
+    if (recording == nullptr || !device.is_cpu()) {
+      return;
+    }
+    if (bytes > 0) {
+      const MetaBlock block{next_--, bytes};
+      blocks_[pointer] = block;
+      recording->allocated(block);
+    } else if (auto known = blocks_.find(pointer); known != blocks_.end()) {
+      recording->freed(known->second);
+      blocks_.erase(known);
+    }
+  }
+  bool memoryProfilingEnabled() const override {
+    return true;
+  }
+
+ private:
+  int64_t next_ = -1; // ids of meta blocks are not negative
+  std::unordered_map<void*, MetaBlock> blocks_;
+};
 
 std::unique_ptr<at::ObserverContext> backward_begins(const at::RecordFunction& function) {
   if (recording != nullptr) {
@@ -123,12 +152,15 @@ Recorder::Recorder(const Program& program, const std::string& device)
   recording = this;
   kernel_depth = 0;
   recording_token = std::make_shared<Recorder*>(this);
-  kernels_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&kernel_begins, &kernel_ends)
+  kernels_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&on_kernel_begin, &on_kernel_end)
                                             .needsInputs(true)
                                             .needsOutputs(true)
                                             .scopes({at::RecordScope::FUNCTION}));
   backward_ops_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&backward_begins, &backward_ends)
                                                  .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  if (device == "cpu") {
+    host_.emplace(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<HostAllocations>());
+  }
 }
 
 Recorder::~Recorder() {
@@ -152,6 +184,14 @@ void Recorder::change(int64_t bytes) {
 }
 
 void Recorder::allocated(const MetaBlock& block) {
+  if (in_kernel_) {
+    kernel_blocks_.push_back(block);
+  } else {
+    counted(block);
+  }
+}
+
+void Recorder::counted(const MetaBlock& block) {
   blocks_[block.id] = {block.bytes, -1, !after_forward_};
   live_ += block.bytes;
   at_peak(live_);
@@ -162,9 +202,26 @@ void Recorder::allocated(const MetaBlock& block) {
   }
 }
 
+// Note [Inside a kernel]
+// A meta kernel may be written as a decomposition, whose temporaries the device's kernel does not have. Of what is
+// allocated inside a kernel only what outlives it counts; what the device's kernel itself needs is in kernel_rules.h.
+
+void Recorder::kernel_begins() {
+  in_kernel_ = true;
+}
+
+void Recorder::kernel_ends() {
+  in_kernel_ = false;
+  for (const auto& block : kernel_blocks_) {
+    counted(block);
+  }
+  kernel_blocks_.clear();
+}
+
 void Recorder::freed(const MetaBlock& block) {
   auto known = blocks_.find(block.id);
   if (known == blocks_.end()) {
+    std::erase_if(kernel_blocks_, [&](const MetaBlock& other) { return other.id == block.id; });
     return;
   }
   live_ -= known->second.bytes;

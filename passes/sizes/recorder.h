@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include <ATen/record_function.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include "passes/sizes/dry_run.h"
 #include "passes/sizes/kernel_rules.h"
@@ -34,6 +35,8 @@ class Recorder : public Observer, public MetaAllocationListener {
 
   // From the hooks and callbacks.
   void slot_event(plan::BackwardEvent::Kind kind, int slot);
+  void kernel_begins();
+  void kernel_ends();
   void kernel_ran(const KernelCall& call);
   void backward_op_begins(const std::string& name);
   void backward_op_ends();
@@ -45,6 +48,7 @@ class Recorder : public Observer, public MetaAllocationListener {
     bool of_forward = false;
   };
 
+  void counted(const MetaBlock& block);
   int storage_of(int64_t block);
   void at_peak(int64_t bytes);
   void change(int64_t bytes);
@@ -54,6 +58,8 @@ class Recorder : public Observer, public MetaAllocationListener {
   DryRun result_;
   std::unordered_map<int64_t, Block> blocks_;
   std::vector<int64_t> register_block_; ///< -1: not allocated in this run
+  bool in_kernel_ = false;
+  std::vector<MetaBlock> kernel_blocks_; ///< allocated by the kernel that runs
   std::vector<int64_t> node_blocks_; ///< allocated by the node that runs
   int64_t live_ = 0;
   int64_t node_start_ = 0;
@@ -61,6 +67,7 @@ class Recorder : public Observer, public MetaAllocationListener {
   int node_ = -1;
   bool after_forward_ = false;
   std::vector<int> labels_;
+  std::optional<c10::DebugInfoGuard> host_;
   at::CallbackHandle kernels_ = 0;
   at::CallbackHandle backward_ops_ = 0;
 };

@@ -77,7 +77,9 @@ int64_t convolution_backward(const KernelCall& call) {
   const int64_t weight_grad = nbytes(defined(call.outputs, 1));
   int64_t most = 0;
   if (input_grad > 0) {
-    const int64_t scratchpad = std::min(8 * weight_copy, 2 * MiB) + 256 * KiB;
+    const auto strides = call.inputs.at(4).toIntVector();
+    const bool strided = std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride > 1; });
+    const int64_t scratchpad = strided ? std::min(8 * weight_copy, 2 * MiB) + 256 * KiB : 0;
     const int64_t made = blocked(input, false);
     most = std::max({most, grad_copy + weight_copy + made + scratchpad - input_grad - weight_grad, made - weight_grad});
   }
