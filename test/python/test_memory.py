@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 MARGIN = 1.10
+EAGER_NUMBERS = 1024
+"""Bytes: a number that a tensor is multiplied with becomes a saved tensor of 8 bytes in eager Python only."""
 MIB = 2**20
 
 
@@ -144,13 +146,64 @@ def test_estimate_covers_the_plain_step_closely(name: str) -> None:
     trainee = training.plain(workload)
     trainee.gradients(0)()
     peak = training.measured_peak(trainee.gradients(1))
-    assert peak <= report.peak["cpu"] <= MARGIN * peak
+    assert peak - EAGER_NUMBERS <= report.peak["cpu"] <= MARGIN * peak
 
     with recals.track_memory() as memory:
         output = trainee.module(*inputs)
         held = memory.live["cpu"]
         del output
-    assert held <= report.held["cpu"] <= MARGIN * held
+    assert held - EAGER_NUMBERS <= report.held["cpu"] <= MARGIN * held
+
+
+def itself(loss: Tensor) -> Tensor:
+    return loss
+
+
+class WithLoss(nn.Module):
+    """The loss inside the module: nothing has to be reserved for one that is not known."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x).square().mean()
+
+
+LAYERS = [
+    nn.ReLU(),
+    nn.GELU(),
+    nn.GELU(approximate="tanh"),
+    nn.SiLU(),
+    nn.Mish(),
+    nn.Tanh(),
+    nn.Sigmoid(),
+    nn.LogSigmoid(),
+    nn.Softplus(),
+    nn.ELU(),
+    nn.LeakyReLU(),
+    nn.PReLU(),
+    nn.Hardswish(),
+    nn.Hardtanh(),
+    nn.Softmax(-1),
+    nn.LogSoftmax(-1),
+    nn.LayerNorm(400),
+    nn.BatchNorm1d(400),
+    nn.GroupNorm(4, 400),
+    nn.Dropout(0.1),
+]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
+def test_estimate_of_one_layer(layer: nn.Module) -> None:
+    """Between two matmuls, where nothing else hides what the layer's kernels allocate."""
+    module = WithLoss(nn.Sequential(nn.Linear(24, 400), layer, nn.Linear(400, 4)))
+    inputs = (features(500),)
+    report = recals.estimate(torch.jit.script(copy.deepcopy(module)), inputs)
+    training.prepare_gradients(module)
+    run(module, inputs, loss=itself)
+    peak = training.measured_peak(lambda: run(module, inputs, loss=itself))
+    assert peak <= report.peak["cpu"] <= MARGIN * peak
 
 
 def test_estimate_allocates_nothing() -> None:
@@ -296,17 +349,31 @@ SHAPES = [
 @pytest.mark.parametrize("budget", [TIGHTEST, "70%", "100%"])
 @pytest.mark.parametrize(("kind", "inputs"), SHAPES)
 def test_prediction_covers_all_kinds_of_graphs(kind: type[nn.Module], inputs: tuple[Tensor], budget: str) -> None:
-    _, budgeted = twins(kind(), inputs, budget)
-    targets = torch.zeros(inputs[0].shape[0], dtype=torch.long)
-
-    def loss(output: Tensor) -> Tensor:
-        return F.cross_entropy(output.flatten(1), targets)
-
-    run(budgeted, inputs, loss=loss)
-    measured = training.measured_peak(lambda: run(budgeted, inputs, loss=loss))
+    _, budgeted = twins(WithLoss(kind()), inputs, budget)
+    run(budgeted, inputs, loss=itself)
+    measured = training.measured_peak(lambda: run(budgeted, inputs, loss=itself))
     line = training.cpu_plan(budgeted)
     assert measured <= line["peak"] <= line["budget"]
     assert line["peak"] <= MARGIN * measured
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param(lambda output: F.cross_entropy(output, torch.zeros(len(output), dtype=torch.long)), id="entropy"),
+        pytest.param(lambda output: F.mse_loss(output, torch.zeros(())), id="squares"),
+        pytest.param(lambda output: F.l1_loss(output, torch.zeros(())), id="differences"),
+        pytest.param(lambda output: output.square().mean(), id="written-out"),
+        pytest.param(lambda output: output.sum(), id="sum"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_budget_has_room_for_the_loss_outside(loss: Callable[[Tensor], Tensor]) -> None:
+    """An output as large as the activations: the loss's share is large."""
+    inputs = (features(512, 512),)
+    _, budgeted = twins(LongSkip(), inputs)
+    run(budgeted, inputs, loss=loss)
+    assert training.measured_peak(lambda: run(budgeted, inputs, loss=loss)) <= training.cpu_plan(budgeted)["budget"]
 
 
 @pytest.mark.parametrize("layer", [nn.Linear(64, 64), nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 8))], ids=repr)
