@@ -5,6 +5,7 @@
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
 #include "passes/plan/plan_json.h"
+#include "passes/verify/verify.h"
 
 namespace recals {
 
@@ -13,6 +14,7 @@ using torch::jit::Module;
 Analysis analyse(const Module& module, const std::string& method, const std::vector<c10::IValue>& inputs) {
   Analysis analysis;
   analysis.flat = specialise(module._ivalue(), method, inputs);
+  verify_flat(*analysis.flat.graph);
   analysis.twin = meta_twin(module._ivalue());
   for (const auto& input : analysis.flat.inputs) {
     collect_tensors(input, analysis.inputs);
@@ -60,52 +62,64 @@ std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
     const plan::StepGraph& step,
     const plan::Infeasible& reason,
     const std::vector<int64_t>& budgets,
-    int64_t margin) {
-  std::map<std::string, int64_t> smallest;
-  for (size_t d = 0; d < step.devices.size(); ++d) {
-    smallest[step.devices[d]] = reason.smallest[d] + margin;
-  }
+    int64_t smallest) {
   const auto& device = step.devices.at(reason.device);
   throw BudgetUnreachable(
       "recals: no plan fits into " + plan::human_bytes(budgets[reason.device]) + " (" +
           std::to_string(budgets[reason.device]) + " bytes) on " + device + ". The smallest budget that works is " +
-          plan::human_bytes(smallest[device]) + " (" + std::to_string(smallest[device]) +
-          " bytes); what sets it is " + at_of(step, reason.at) + ".",
-      smallest);
+          plan::human_bytes(smallest) + " (" + std::to_string(smallest) + " bytes); what sets it is " +
+          at_of(step, reason.at) + ".",
+      {{device, smallest}});
+}
+
+/// The plan in the graph, run dry.
+Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int64_t>& budgets) {
+  Planned planned;
+  planned.budgets = budgets;
+  planned.simulated_peak = plan.predicted.peak[0].bytes;
+  planned.graph = analysis.flat.graph->copy();
+  const auto numbering = Program::compile(planned.graph, {.meta = true});
+  insert_boundaries(*planned.graph, *numbering, analysis.sizes, plan);
+  verify_boundaries(*planned.graph);
+  const auto program = Program::compile(planned.graph, {.meta = true});
+  const auto dry = dry_run(program, analysis.twin.value, analysis.inputs, analysis.sizes.step.devices[0]);
+  planned.peak = dry.peak;
+  planned.held = dry.held;
+  planned.plan = std::move(plan);
+  planned.plan.predicted.peak[0].bytes = dry.peak;
+  planned.plan.predicted.held[0] = dry.held;
+  return planned;
 }
 
 } // namespace
 
 Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits) {
   const auto& step = analysis.sizes.step;
-  Planned planned;
-  planned.budgets = budgets_of(step, limits, analysis.sizes.peak);
-  // The plan is run dry before it is trusted. Where the run needs more than the simulator said (a kernel that behaves
-  // otherwise when it is replayed), the planner is asked again for so much less.
-  std::vector<int64_t> asked = planned.budgets;
-  int64_t margin = 0;
-  for (int attempt = 0; attempt < 8; ++attempt) {
+  const auto budgets = budgets_of(step, limits, analysis.sizes.peak);
+  // A plan is run dry before it is trusted. Where the run needs more than the simulator said, the planner is asked again
+  // for so much less; the last resort is its smallest plan.
+  std::vector<int64_t> asked = budgets;
+  for (int attempt = 0; attempt < 4; ++attempt) {
     auto choice = plan::choose(step, asked);
-    if (auto* reason = std::get_if<plan::Infeasible>(&choice)) {
-      unreachable(step, *reason, planned.budgets, margin);
+    auto* plan = std::get_if<plan::Plan>(&choice);
+    if (plan == nullptr) {
+      break;
     }
-    planned.plan = std::move(std::get<plan::Plan>(choice));
-    planned.graph = analysis.flat.graph->copy();
-    const auto numbering = Program::compile(planned.graph, {.meta = true});
-    insert_boundaries(*planned.graph, *numbering, analysis.sizes, planned.plan);
-    const auto program = Program::compile(planned.graph, {.meta = true});
-    const auto dry = dry_run(program, analysis.twin.value, analysis.inputs, step.devices[0]);
-    planned.peak = dry.peak;
-    planned.held = dry.held;
-    if (planned.budgets[0] == plan::kNoBudget || dry.peak <= planned.budgets[0]) {
-      planned.plan.predicted.peak[0].bytes = dry.peak;
-      planned.plan.predicted.held[0] = dry.held;
+    auto planned = try_out(analysis, std::move(*plan), budgets);
+    if (planned.peak <= budgets[0]) {
       return planned;
     }
-    margin += std::max<int64_t>(dry.peak - planned.budgets[0], 1);
-    asked[0] = planned.budgets[0] - margin;
+    asked[0] -= std::max<int64_t>(planned.peak - budgets[0], 1);
   }
-  TORCH_CHECK(false, "recals: the planner and the dry run do not agree on this model; no plan was made");
+  auto choice = plan::choose(step, std::vector<int64_t>(budgets.size(), 0));
+  const auto reason = std::get<plan::Infeasible>(choice);
+  choice = plan::choose(step, reason.smallest);
+  TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
+  auto smallest = try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets);
+  if (smallest.peak > budgets[0]) {
+    unreachable(step, reason, budgets, smallest.peak);
+  }
+  return smallest;
 }
 
 Module optimise(
@@ -116,7 +130,10 @@ Module optimise(
   auto analysis = analyse(module, method, inputs);
   auto planned = plan_step(analysis, limits);
   analysis.flat.graph = planned.graph;
-  return lower(module, method, analysis.flat, plan::to_json(analysis.sizes.step, planned.plan, planned.budgets));
+  auto lowered =
+      lower(module, method, analysis.flat, plan::to_json(analysis.sizes.step, planned.plan, planned.budgets));
+  verify_lowered(lowered, method);
+  return lowered;
 }
 
 namespace {

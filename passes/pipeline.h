@@ -47,6 +47,7 @@ struct Planned {
   std::vector<int64_t> budgets; ///< bytes per device
   std::shared_ptr<torch::jit::Graph> graph; ///< the flat graph with boundaries
   int64_t peak = 0; ///< bytes, of the dry run under the plan
+  int64_t simulated_peak = 0; ///< bytes, what the planner's simulator said
   int64_t held = 0;
 };
 

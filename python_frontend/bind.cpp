@@ -78,7 +78,7 @@ void bind_passes(py::module& m) {
   py::class_<Planned, std::shared_ptr<Planned>>(m, "Planned")
       .def_property_readonly("graph", [](const Planned& p) { return p.graph; })
       .def_property_readonly("peak", [](const Planned& p) { return p.peak; })
-      .def_property_readonly("simulated_peak", [](const Planned& p) { return p.plan.predicted.peak[0].bytes; })
+      .def_property_readonly("simulated_peak", [](const Planned& p) { return p.simulated_peak; })
       .def("json", [](const Planned& p, const Analysis& a) { return plan::to_json(a.sizes.step, p.plan, p.budgets); });
   m.def("analyse", [](const Module& module, const std::string& method, const py::tuple& inputs) {
     auto arguments = arguments_of(module, method, inputs);

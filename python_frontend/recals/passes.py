@@ -61,6 +61,11 @@ class Planned:
         return int(self._handle.peak)
 
     @property
+    def simulated_peak(self) -> int:
+        """Bytes: the peak that the planner's simulator gives for the same plan."""
+        return int(self._handle.simulated_peak)
+
+    @property
     def plan(self) -> dict[str, Any]:
         """The plan as `recals.plan_of` gives it."""
         plan: dict[str, Any] = json.loads(self._handle.json(self._analysis._handle))
