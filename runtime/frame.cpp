@@ -293,6 +293,9 @@ void Frame::run_again(int node) {
 }
 
 void Frame::cache(int reg, const at::Tensor& tensor) {
+  if (!program_->runs_again(reg)) {
+    return; // the forward's is held
+  }
   const auto& slots = slots_[reg];
   const int remaining = program_->registers[reg].replay_reads + slots.waiting;
   if (remaining == 0) {
