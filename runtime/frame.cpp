@@ -274,7 +274,8 @@ void Frame::run_again(int node) {
     for_each_owned_slot(outputs, since, shown_by(info, inputs, outputs), [&](const OwnedSlot& slot) {
       for (const auto& dropped : info.dropped) {
         if (slot.internal == dropped.number && !cached_[dropped.reg].tensor.defined()) {
-          cache(dropped.reg, slot.tensor);
+          // Without its history, which would hold all that this run has saved.
+          cache(dropped.reg, slot.tensor.tensor_data());
         }
       }
     });
@@ -287,7 +288,7 @@ void Frame::run_again(int node) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].defined()) {
       counters().recomputed_bytes += static_cast<int64_t>(outputs[i].nbytes());
-      cache(info.outputs[i], outputs[i].detach());
+      cache(info.outputs[i], outputs[i].tensor_data());
     }
   }
 }
