@@ -20,8 +20,11 @@ ANY_TORCH = ("torch/", "ATen/", "c10/", "caffe2/")
 RULES: dict[str, tuple[str, ...]] = {
     "runtime": ("<>", *ANY_TORCH, "recals/export.h", "runtime/"),
     "passes/plan": ("<>", "nlohmann/", "passes/plan/"),
-    "passes/graph": ("<>", *ANY_TORCH, "runtime/", "passes/graph/"),
-    "passes/sizes": ("<>", *ANY_TORCH, "runtime/", "passes/graph/", "passes/plan/", "passes/sizes/"),
+    "passes/meta": ("<>", *ANY_TORCH, "passes/meta/"),
+    "passes/graph": ("<>", *ANY_TORCH, "runtime/", "passes/meta/", "passes/graph/"),
+    "passes/sizes": (
+        "<>", *ANY_TORCH, "runtime/", "passes/meta/", "passes/graph/", "passes/plan/", "passes/sizes/",
+    ),
     "passes/boundaries": ("<>", *ANY_TORCH, "runtime/", "passes/graph/", "passes/plan/", "passes/sizes/", "passes/boundaries/"),
     "passes/lower": (
         "<>", *ANY_TORCH, "runtime/", "passes/graph/", "passes/plan/", "passes/boundaries/", "passes/lower/",

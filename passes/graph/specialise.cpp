@@ -10,6 +10,7 @@
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include "passes/graph/functionalise.h"
+#include "passes/meta/meta_kernels.h"
 #include "runtime/containers.h"
 #include "runtime/describe.h"
 #include "runtime/program.h"
@@ -708,6 +709,7 @@ class Specialiser {
 
 FlatGraph specialise(const IValue& module, const std::string& method, const std::vector<IValue>& inputs) {
   TORCH_CHECK(module.isObject(), "recals: a module is expected");
+  register_missing_meta_kernels();
   return Specialiser(module).run(method, inputs);
 }
 

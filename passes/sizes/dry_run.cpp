@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "passes/sizes/meta_kernels.h"
+#include "passes/meta/meta_kernels.h"
 #include "passes/sizes/recorder.h"
 #include "runtime/executor.h"
 

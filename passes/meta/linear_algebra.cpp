@@ -1,0 +1,65 @@
+#include <ATen/ExpandUtils.h>
+
+#include "passes/meta/outputs.h"
+#include "passes/meta/registrar.h"
+
+namespace recals {
+
+namespace {
+
+at::Tensor dot(const at::Tensor& self, const at::Tensor& other) {
+  TORCH_CHECK(
+      self.dim() == 1 && self.sizes() == other.sizes(),
+      "dot: expected two vectors of one length, got ",
+      self.sizes(),
+      " and ",
+      other.sizes());
+  return make(self, {});
+}
+
+at::Tensor addbmm(
+    const at::Tensor& self,
+    const at::Tensor& batch1,
+    const at::Tensor& batch2,
+    const at::Scalar& /*beta*/,
+    const at::Scalar& /*alpha*/) {
+  return make(self, {batch1.size(1), batch2.size(2)});
+}
+
+at::Tensor trace(const at::Tensor& self) {
+  TORCH_CHECK(self.dim() == 2, "trace: expected a matrix, got ", self.sizes());
+  const bool integral = at::isIntegralType(self.scalar_type(), /*includeBool=*/true);
+  return make(self, {}, integral ? at::kLong : self.scalar_type());
+}
+
+at::Tensor cdist(const at::Tensor& x1, const at::Tensor& x2, double /*p*/, std::optional<int64_t> /*compute_mode*/) {
+  auto sizes = at::infer_size_dimvector(x1.sizes().slice(0, x1.dim() - 2), x2.sizes().slice(0, x2.dim() - 2));
+  sizes.push_back(x1.size(-2));
+  sizes.push_back(x2.size(-2));
+  return make(x1, sizes);
+}
+
+at::Tensor cdist_backward(
+    const at::Tensor& /*grad*/,
+    const at::Tensor& x1,
+    const at::Tensor& x2,
+    double /*p*/,
+    const at::Tensor& /*cdist*/) {
+  auto sizes = at::infer_size_dimvector(x1.sizes().slice(0, x1.dim() - 2), x2.sizes().slice(0, x2.dim() - 2));
+  sizes.push_back(x1.size(-2));
+  sizes.push_back(x1.size(-1));
+  return make(x1, sizes);
+}
+
+} // namespace
+
+void add_linear_algebra_kernels(MetaRegistrar& registrar) {
+  registrar.add("dot", &dot);
+  registrar.add("vdot", &dot);
+  registrar.add("addbmm", &addbmm);
+  registrar.add("trace", &trace);
+  registrar.add("_cdist_forward", &cdist);
+  registrar.add("_cdist_backward", &cdist_backward);
+}
+
+} // namespace recals

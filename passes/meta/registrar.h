@@ -1,0 +1,49 @@
+#pragma once
+
+/// What the files of this folder register their kernels with.
+///
+/// Note [What a meta kernel here does]
+/// The analysis counts every allocation on meta, so a kernel makes its outputs, with the sizes, strides and dtype that
+/// the CPU kernel gives them, and nothing else. Scratch memory of the CPU kernel is not its business
+/// (passes/sizes/scratch.cpp). test/unit/meta_kernels_test.cpp compares it with the CPU kernel.
+
+#include <string>
+
+#include <torch/library.h>
+
+namespace recals {
+
+class MetaRegistrar {
+ public:
+  /// `library`: of kind IMPL for aten and Meta. It must live as long as the kernels are to be used.
+  explicit MetaRegistrar(torch::Library& library) : library_(library) {}
+
+  /// `op`: name and overload, without namespace. Does nothing if the running torch has no such op, or a meta kernel.
+  template <typename Result, typename... Arguments>
+  void add(const char* op, Result (*kernel)(Arguments...)) {
+    if (is_missing(op)) {
+      library_.impl(op, kernel);
+    }
+  }
+
+ private:
+  static bool is_missing(const std::string& op);
+
+  torch::Library& library_;
+};
+
+void add_attention_kernels(MetaRegistrar& registrar);
+void add_convolution_kernels(MetaRegistrar& registrar);
+void add_dropout_kernels(MetaRegistrar& registrar);
+void add_fft_kernels(MetaRegistrar& registrar);
+void add_indexing_kernels(MetaRegistrar& registrar);
+void add_linear_algebra_kernels(MetaRegistrar& registrar);
+void add_loss_kernels(MetaRegistrar& registrar);
+void add_norm_kernels(MetaRegistrar& registrar);
+void add_padding_kernels(MetaRegistrar& registrar);
+void add_pointwise_kernels(MetaRegistrar& registrar);
+void add_pooling_kernels(MetaRegistrar& registrar);
+void add_reduction_kernels(MetaRegistrar& registrar);
+void add_sampling_kernels(MetaRegistrar& registrar);
+
+} // namespace recals
