@@ -1,0 +1,99 @@
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+#include <ATen/SequenceNumber.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "runtime/owned_slots.h"
+#include "runtime/saved_slots.h"
+
+namespace recals {
+namespace {
+
+at::Tensor leaf(at::IntArrayRef shape) {
+  return at::randn(shape).set_requires_grad(true);
+}
+
+int slots_of(const at::Tensor& output) {
+  int count = 0;
+  EXPECT_TRUE(visit_saved_slots(*output.grad_fn(), [&](torch::autograd::SavedVariable& saved) {
+    auto data = saved.get_raw_data();
+    count += data && data->defined() ? 1 : 0;
+  }));
+  return count;
+}
+
+TEST(SavedSlots, TheTableIsThatOfTheInstalledTorch) {
+  EXPECT_GT(saved_slot_table().size(), 400);
+}
+
+TEST(SavedSlots, SingleMembersAndListsAreVisited) {
+  auto x = leaf({4, 4});
+  auto y = leaf({4, 4});
+  EXPECT_EQ(slots_of(x * y), 2);
+  EXPECT_EQ(slots_of(x.relu()), 1);
+  EXPECT_EQ(slots_of(x + y), 0);
+  // index saves a list of indices.
+  EXPECT_EQ(slots_of(x.index({at::arange(2), at::arange(2)})), 2);
+}
+
+TEST(SavedSlots, NodesOfOneOpAreFoundInOrder) {
+  auto x = leaf({4, 4});
+  auto before = (x * 2).exp();
+  const auto since = at::sequence_number::peek();
+  auto after = (before * before).tanh();
+  const auto nodes = nodes_made_since({after}, since);
+  ASSERT_EQ(nodes.size(), 2);
+  EXPECT_EQ(nodes[0]->name(), "MulBackward0");
+  EXPECT_EQ(nodes[1]->name(), "TanhBackward0");
+}
+
+struct Doubled : public torch::autograd::Function<Doubled> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x * 2;
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext*,
+      torch::autograd::variable_list gradients) {
+    return {gradients[0] * 2};
+  }
+};
+
+TEST(SavedSlots, CustomFunctionsAreUnknownAndLeftAlone) {
+  auto output = Doubled::apply(leaf({4}));
+  EXPECT_FALSE(visit_saved_slots(*output.grad_fn(), [](torch::autograd::SavedVariable&) { FAIL(); }));
+}
+
+TEST(OwnedSlots, ShownAndInternalStoragesAreToldApart) {
+  auto x = leaf({2, 3, 8});
+  auto w = leaf({4, 8});
+  auto input = x * 1;
+  const auto since = at::sequence_number::peek();
+  auto output = at::linear(input, w); // saves a view of input, and w
+  int views = 0;
+  int weights = 0;
+  for_each_owned_slot({output}, since, {{0, &input}, {1, &w}, {2, &output}}, [&](const OwnedSlot& slot) {
+    views += slot.reg == 0 && slot.tensor.dim() == 2 ? 1 : 0;
+    weights += slot.reg == 1 ? 1 : 0;
+    EXPECT_EQ(slot.internal, -1);
+  });
+  EXPECT_EQ(views, 1);
+  EXPECT_EQ(weights, 1);
+}
+
+TEST(OwnedSlots, AMaskIsInternal) {
+  auto x = leaf({64}) * 1;
+  const auto since = at::sequence_number::peek();
+  auto output = at::dropout(x, 0.5, true);
+  std::vector<int> internals;
+  for_each_owned_slot({output}, since, {{0, &x}, {1, &output}}, [&](const OwnedSlot& slot) {
+    if (slot.reg < 0) {
+      internals.push_back(slot.internal);
+    }
+  });
+  EXPECT_EQ(internals, std::vector<int>{0});
+}
+
+} // namespace
+} // namespace recals
