@@ -1,6 +1,6 @@
 """Trains three models plain and within 75, 50 and 33 % of their own peak, and shows what that costs.
 
-    python examples/demo.py [--models resnet18 gpt unet] [--steps 12] [--threads 2] [--out demo-out]
+    python examples/demo.py [--models resnet18 gpt unet] [--steps 12] [--threads 1] [--out demo-out]
 
 Prints one table, writes a picture of the memory over one step for each model, and exits with 1 if a promise is
 broken: a measured peak above its budget, a prediction below the measured peak or more than 10 % above it, a gradient,
@@ -178,7 +178,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", default=["resnet18", "gpt", "unet"], choices=sorted(models.BUILDERS))
     parser.add_argument("--steps", type=int, default=12, help="optimizer steps of each run")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="more only pay on an idle machine")
     parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder of the pictures")
     options = parser.parse_args()
 
