@@ -83,7 +83,7 @@ std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<
   if (simulator.fits(keep, budgets, 0)) {
     return finish(graph, simulator, keep);
   }
-  Found found = search(graph, simulator, budgets);
+  Found found = search(simulator.index(), budgets);
   if (found.fits) {
     return finish(graph, simulator, std::move(found.fates));
   }
@@ -92,9 +92,9 @@ std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<
   double worst = 0;
   for (int d = 0; d < simulator.index().devices; ++d) {
     const PeakPoint& peak = simulator.peak()[d];
-    infeasible.smallest.push_back(peak.bytes);
+    infeasible.smallest.push_back(std::max(peak.bytes, budgets[d]));
     const double ratio = static_cast<double>(peak.bytes) / static_cast<double>(std::max<int64_t>(budgets[d], 1));
-    if (ratio > worst) {
+    if (peak.bytes > budgets[d] && ratio > worst) {
       worst = ratio;
       infeasible.device = d;
       infeasible.at = peak;

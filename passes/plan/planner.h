@@ -24,7 +24,9 @@ struct Plan {
 
 /// No plan fits.
 struct Infeasible {
-  std::vector<int64_t> smallest; ///< per device: a budget that the planner can meet (all devices together)
+  /// Per device: a budget that the planner can meet, all devices together. It is what was asked for where that is not
+  /// what fails, so kNoBudget where there was none.
+  std::vector<int64_t> smallest;
   int device = 0; ///< the device whose budget cannot be met
   PeakPoint at; ///< what sets the peak of that device in the smallest plan
 };

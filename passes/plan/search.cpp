@@ -3,220 +3,372 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
+#include <queue>
+#include <random>
+
+#include "passes/plan/incremental.h"
+#include "passes/plan/planner.h"
+#include "passes/plan/segments.h"
 
 namespace recals::plan {
 namespace {
 
+using Limits = std::vector<int64_t>;
+
+constexpr double kForwardTicks = static_cast<double>(int64_t{1} << 50);
+
+/// Where annealing begins, in forwards that it would pay to get on. Cold: a good plan is near. Hot: anything goes.
+constexpr double kCold = 0.001;
+constexpr double kHot = 0.3;
+constexpr double kVeryHot = 1;
+
+struct State {
+  std::vector<Fate> fates;
+  int64_t ticks = 0;
+  double violation = 0;
+
+  bool fits() const {
+    return violation == 0;
+  }
+};
+
+/// What fits before what does not; then by time, or by how little it does not fit.
+bool better(const State& a, const State& b) {
+  if (a.fits() != b.fits()) {
+    return a.fits();
+  }
+  return a.fits() ? a.ticks < b.ticks : a.violation < b.violation;
+}
+
+/// A cheap plan for `limits`, by annealing on time plus a price for what is above them.
 class Search {
  public:
-  Search(const StepGraph& graph, Simulator& simulator, const std::vector<int64_t>& budgets)
-      : simulator_(simulator), index_(simulator.index()), budgets_(budgets) {
-    first_use_.assign(index_.storages, std::numeric_limits<int>::max());
-    last_release_.assign(index_.storages, std::numeric_limits<int>::max());
-    for (int e = 0; e < static_cast<int>(graph.backward.size()); ++e) {
-      const StepIndex::Event& event = index_.backward[e];
-      if (event.kind == BackwardEvent::Kind::Use) {
-        first_use_[event.target] = std::min(first_use_[event.target], e);
-      } else if (event.kind == BackwardEvent::Kind::Release) {
-        last_release_[event.target] = e;
+  Search(const StepIndex& index, const SearchOptions& options) : index_(index), options_(options) {
+    for (int s = 0; s < index_.storages; ++s) {
+      const bool matters = index_.slots[s] > 0 || index_.readers.size(s) > 0;
+      if (index_.recomputable[s] && !index_.stays[s] && matters) {
+        choices_.push_back(s);
       }
     }
   }
 
-  Found run() {
-    Found best;
-    double best_seconds = std::numeric_limits<double>::infinity();
-    double best_excess = std::numeric_limits<double>::infinity();
-    for (const int segments : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
-      protected_ = cut(segments);
-      for (const bool all : {false, true}) {
-        std::vector<Fate> fates = start(all);
-        descend(fates);
-        if (within()) {
-          clean_up(fates);
-          simulator_.run(fates);
-          if (simulator_.recompute_seconds() < best_seconds) {
-            best_seconds = simulator_.recompute_seconds();
-            best = {true, fates};
+  Found run(const Limits& budgets) {
+    IncrementalSimulator step(index_, budgets);
+    State best = cheapest(step, starting_points(step));
+    if (best.fits()) {
+      return {true, std::move(best.fates)};
+    }
+    // Annealing may have missed what another way finds, and what is smallest must not depend on the budget.
+    State smallest = smallest_of_all(budgets);
+    step.set_fates(smallest.fates);
+    smallest = state_of(step);
+    if (smallest.fits()) {
+      smallest = cheapest(step, {smallest});
+    }
+    return {smallest.fits(), std::move(smallest.fates)};
+  }
+
+ private:
+  static State state_of(IncrementalSimulator& step) {
+    return {step.fates(), step.ticks(), step.violation()};
+  }
+
+  void flip(IncrementalSimulator& step, int storage) {
+    flip_.assign(1, storage);
+    step.flip(flip_);
+  }
+
+  int tries(int per_choice) const {
+    // The constant: small graphs are cheap, and ten choices already have a thousand sets of fates.
+    return static_cast<int>(
+        std::min<int64_t>(options_.most_tries, int64_t{per_choice} * static_cast<int64_t>(choices_.size()) + 1000));
+  }
+
+  /// For every family of checkpoints, and none: the greedy plan, and the plan that recomputes everything between them.
+  /// Best first.
+  std::vector<State> starting_points(IncrementalSimulator& step) {
+    std::vector<State> starts;
+    std::vector<uint8_t> last;
+    for (const int segments : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
+      const std::vector<uint8_t> kept = crossing(index_, segments, 0.4);
+      if (kept == last) {
+        continue;
+      }
+      last = kept;
+      for (const bool drop_all : {false, true}) {
+        std::vector<Fate> fates(index_.storages, Fate::Keep);
+        for (const int s : choices_) {
+          if (!kept[s] && (drop_all || index_.slots[s] == 0)) {
+            fates[s] = Fate::Recompute;
           }
-        } else if (!best.fits && excess() < best_excess) {
-          best_excess = excess();
-          best = {false, fates};
         }
+        step.set_fates(fates);
+        drop_until_it_fits(step, kept);
+        keep_what_fits(step);
+        starts.push_back(state_of(step));
+      }
+    }
+    std::stable_sort(starts.begin(), starts.end(), better);
+    return starts;
+  }
+
+  /// Greedy: drops what lowers the violation most per second, until nothing is above a limit or nothing helps.
+  void drop_until_it_fits(IncrementalSimulator& step, const std::vector<uint8_t>& kept) {
+    struct Candidate {
+      double gain;
+      int storage;
+      bool operator<(const Candidate& other) const {
+        return gain != other.gain ? gain < other.gain : storage > other.storage;
+      }
+    };
+    double violation = step.violation();
+    if (violation == 0) {
+      return;
+    }
+    const auto gain_of = [&](int s) {
+      const int64_t ticks = step.ticks();
+      flip(step, s);
+      // A drop that costs nothing must still have a finite gain.
+      const double cost = static_cast<double>(step.ticks() - ticks) + 1e-9 * kForwardTicks;
+      const double gain = (violation - step.violation()) / cost;
+      step.undo();
+      return gain;
+    };
+    std::priority_queue<Candidate> queue;
+    for (const int s : choices_) {
+      if (step.fate(s) == Fate::Keep && index_.slots[s] > 0 && !kept[s]) {
+        const double gain = gain_of(s);
+        if (gain > 0) {
+          queue.push({gain, s});
+        }
+      }
+    }
+    // Gains change while others are dropped: what is on top is asked again before it is taken.
+    while (violation > 0 && !queue.empty()) {
+      Candidate top = queue.top();
+      queue.pop();
+      top.gain = gain_of(top.storage);
+      if (top.gain <= 0) {
+        continue;
+      }
+      if (!queue.empty() && top.gain < 0.95 * queue.top().gain) {
+        queue.push(top);
+        continue;
+      }
+      flip(step, top.storage);
+      violation = step.violation();
+    }
+  }
+
+  /// Turns drops back, most expensive first, where all still fits.
+  void keep_what_fits(IncrementalSimulator& step) {
+    if (step.violation() > 0) {
+      return;
+    }
+    std::vector<int> order;
+    for (const int s : choices_) {
+      if (step.fate(s) == Fate::Recompute && step.replays(index_.producer[s])) {
+        order.push_back(s);
+      }
+    }
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+      return step.ticks_of(index_.producer[a]) > step.ticks_of(index_.producer[b]);
+    });
+    for (const int s : order) {
+      const int64_t ticks = step.ticks();
+      flip(step, s);
+      if (step.ticks() >= ticks || step.violation() > 0) {
+        step.undo();
+      }
+    }
+  }
+
+  /// Anneals the two best starts.
+  State cheapest(IncrementalSimulator& step, const std::vector<State>& starts) {
+    State best = starts.front();
+    const int each = tries(options_.tries_per_choice) / 2;
+    for (size_t i = 0; i < std::min<size_t>(starts.size(), 2); ++i) {
+      step.set_fates(starts[i].fates);
+      if (!starts[i].fits()) {
+        step.set_fates(anneal(step, each, kHot, i, true).fates);
+      }
+      step.set_fates(anneal(step, each, kCold, i, false).fates);
+      keep_what_fits(step);
+      State state = state_of(step);
+      if (better(state, best)) {
+        best = std::move(state);
       }
     }
     return best;
   }
 
- private:
-  bool droppable(int s) const {
-    return index_.recomputable[s] && !index_.stays[s];
-  }
-  bool within() const {
-    return excess() <= 1;
-  }
-  double excess() const {
-    double worst = 0;
-    for (int d = 0; d < index_.devices; ++d) {
-      worst = std::max(worst, static_cast<double>(simulator_.peak()[d].bytes) / std::max<double>(budgets_[d], 1e-9));
+  /// Simulated annealing from where `step` is. The price of what is above the limits moves so that about half of the
+  /// states on the way fit: the good plans lie at that edge. `until_it_fits`: the first that fits will do.
+  State anneal(IncrementalSimulator& step, int tries, double heat, uint64_t seed, bool until_it_fits) {
+    State best = state_of(step);
+    if (choices_.empty() || (until_it_fits && best.fits())) {
+      return best;
     }
-    return worst;
-  }
-
-  /// Storages that cross one of the cuts between `segments` parts of the forward.
-  std::vector<uint8_t> cut(int segments) const {
-    std::vector<int64_t> crossing(index_.nodes + 1, 0);
-    std::vector<double> weight(index_.nodes + 1, 0);
-    for (int s = 0; s < index_.storages; ++s) {
-      crossing[index_.producer[s] + 1] += index_.bytes[s];
-      crossing[index_.last_read[s] + 1 <= index_.nodes ? index_.last_read[s] : index_.nodes] -= 0;
-      if (index_.slots[s] > 0) {
-        weight[index_.producer[s]] += static_cast<double>(index_.bytes[s]);
-      }
-    }
-    // crossing[n]: bytes made before node n and read by it or later.
-    std::fill(crossing.begin(), crossing.end(), 0);
-    for (int s = 0; s < index_.storages; ++s) {
-      if (index_.last_read[s] > index_.producer[s]) {
-        crossing[index_.producer[s] + 1] += index_.bytes[s];
-        crossing[index_.last_read[s] + 1 > index_.nodes ? index_.nodes : index_.last_read[s] + 1] -= index_.bytes[s];
-      }
-    }
-    for (int n = 1; n <= index_.nodes; ++n) {
-      crossing[n] += crossing[n - 1];
-    }
-    const double total = std::accumulate(weight.begin(), weight.end(), 0.0);
-    std::vector<uint8_t> crosses(index_.storages, 0);
-    for (int k = 1; k < segments; ++k) {
-      const double low = total * (k - 0.4) / segments;
-      const double high = total * (k + 0.4) / segments;
-      double so_far = 0;
-      int best = -1;
-      for (int n = 1; n < index_.nodes; ++n) {
-        so_far += weight[n - 1];
-        if (so_far >= low && so_far <= high && (best < 0 || crossing[n] < crossing[best])) {
-          best = n;
-        }
-      }
-      for (int s = 0; best > 0 && s < index_.storages; ++s) {
-        crosses[s] |= index_.producer[s] < best && index_.last_read[s] >= best;
-      }
-    }
-    return crosses;
-  }
-
-  std::vector<Fate> start(bool all) const {
-    std::vector<Fate> fates(index_.storages, Fate::Keep);
-    for (int s = 0; s < index_.storages; ++s) {
-      if (droppable(s) && !protected_[s] && (all || index_.slots[s] == 0)) {
-        fates[s] = Fate::Recompute;
-      }
-    }
-    return fates;
-  }
-
-  /// Seconds that dropping s adds.
-  double marginal(int s, const std::vector<Fate>& fates) {
-    double seconds = 0;
-    stack_ = {index_.producer[s]};
-    visited_.assign(index_.nodes, 0);
-    while (!stack_.empty()) {
-      const int n = stack_.back();
-      stack_.pop_back();
-      if (visited_[n] || simulator_.replays(n)) {
+    std::mt19937_64 random(seed);
+    const double cooling = std::pow(1e-3, 1.0 / tries);
+    double price = 1;
+    int not_fitting = 0;
+    int64_t ticks = best.ticks;
+    double violation = best.violation;
+    for (int i = 0; i < tries; ++i, heat *= cooling) {
+      pick_flips(step, random);
+      if (flip_.empty()) {
         continue;
       }
-      visited_[n] = 1;
-      seconds += index_.seconds[n];
-      for (const int* r = index_.reads.begin(n); r != index_.reads.end(n); ++r) {
-        if (fates[*r] == Fate::Recompute && index_.recomputable[*r]) {
-          stack_.push_back(index_.producer[*r]);
+      step.flip(flip_);
+      const double new_violation = step.violation();
+      const double more =
+          static_cast<double>(step.ticks() - ticks) / kForwardTicks + price * (new_violation - violation);
+      const double luck = (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53;
+      if (more <= 0 || more < -heat * std::log(luck)) {
+        ticks = step.ticks();
+        violation = new_violation;
+        const bool new_best =
+            violation == 0 ? !best.fits() || ticks < best.ticks : !best.fits() && violation < best.violation;
+        if (new_best) {
+          best = state_of(step);
+          if (until_it_fits && best.fits()) {
+            break;
+          }
         }
+      } else {
+        step.undo();
+      }
+      not_fitting += violation > 0 ? 1 : 0;
+      if (i % 50 == 49) {
+        if (not_fitting > 30) {
+          price *= 1.1;
+        } else if (not_fitting < 20) {
+          price /= 1.1;
+        }
+        not_fitting = 0;
       }
     }
-    return seconds;
+    return best;
   }
 
-  void descend(std::vector<Fate>& fates) {
-    for (;;) {
-      simulator_.run(fates);
-      int device = -1;
-      double worst = 1;
-      for (int d = 0; d < index_.devices; ++d) {
-        const double ratio = static_cast<double>(simulator_.peak()[d].bytes) / std::max<double>(budgets_[d], 1e-9);
-        if (ratio > worst) {
-          worst = ratio;
-          device = d;
+  /// One storage; or a swap of a dropped and a kept one, neighbours (a checkpoint moves) or any two; or a run of
+  /// neighbours to one fate.
+  void pick_flips(const IncrementalSimulator& step, std::mt19937_64& random) {
+    const auto draw = [&](int count) { return static_cast<int>(random() % static_cast<uint64_t>(count)); };
+    const int count = static_cast<int>(choices_.size());
+    flip_.clear();
+    const int kind = draw(10);
+    const int a = draw(count);
+    if (kind >= 8) {
+      const Fate fate = draw(2) == 0 ? Fate::Keep : Fate::Recompute;
+      const int end = std::min(count, a + 2 + draw(5));
+      for (int k = a; k < end; ++k) {
+        if (step.fate(choices_[k]) != fate) {
+          flip_.push_back(choices_[k]);
         }
       }
-      if (device < 0) {
-        return;
-      }
-      const PeakPoint at = simulator_.peak()[device];
-      std::vector<std::pair<double, int>> order;
-      for (int s = 0; s < index_.storages; ++s) {
-        if (!droppable(s) || fates[s] == Fate::Recompute || index_.slots[s] == 0 || protected_[s] ||
-            index_.device[s] != device || index_.bytes[s] == 0) {
-          continue;
-        }
-        const bool idle = at.in_backward ? first_use_[s] > at.index && last_release_[s] > at.index
-                                         : index_.last_read[s] < at.index;
-        if (idle) {
-          order.emplace_back(marginal(s, fates) / static_cast<double>(index_.bytes[s]), s);
-        }
-      }
-      if (order.empty()) {
-        return;
-      }
-      std::sort(order.begin(), order.end());
-      int64_t want = (at.bytes - budgets_[device]) / 4;
-      for (const auto& [cost, s] : order) {
-        fates[s] = Fate::Recompute;
-        want -= index_.bytes[s];
-        if (want <= 0) {
+      return;
+    }
+    flip_.push_back(choices_[a]);
+    if (kind >= 5) {
+      constexpr int kReach = 6;
+      for (int k = 0; k < 8; ++k) {
+        const int b = std::clamp(a - kReach + draw(2 * kReach + 1), 0, count - 1);
+        if (step.fate(choices_[b]) != step.fate(choices_[a])) {
+          flip_.push_back(choices_[b]);
           break;
         }
       }
     }
   }
 
-  void clean_up(std::vector<Fate>& fates) {
-    std::vector<int> order;
-    for (int s = 0; s < index_.storages; ++s) {
-      if (fates[s] == Fate::Recompute) {
-        order.push_back(s);
+  /// The smallest peaks found; depends on which devices have a budget, not on what it is.
+  State smallest_of_all(const Limits& budgets) {
+    Limits least(index_.devices, kNoBudget);
+    State state;
+    int limited = 0;
+    for (int d = 0; d < index_.devices; ++d) {
+      if (budgets[d] != kNoBudget) {
+        ++limited;
+        state = smallest_on(d, least[d]);
       }
     }
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      return index_.seconds[index_.producer[a]] > index_.seconds[index_.producer[b]];
-    });
-    simulator_.run(fates);
-    double seconds = simulator_.recompute_seconds();
-    for (const int s : order) {
-      fates[s] = Fate::Keep;
-      if (simulator_.fits(fates, budgets_, seconds)) {
-        seconds = simulator_.recompute_seconds();
-      } else {
-        fates[s] = Fate::Recompute;
+    if (limited < 2) {
+      return state;
+    }
+    // Each device with as little above its own minimum as it takes to have all at once.
+    for (double more = 0;; more = more * 1.5 + 0.01) {
+      Limits limits = least;
+      for (int64_t& limit : limits) {
+        if (limit != kNoBudget) {
+          limit += static_cast<int64_t>(static_cast<double>(limit + 1) * more);
+        }
+      }
+      IncrementalSimulator step(index_, limits);
+      step.set_fates(starting_points(step).front().fates);
+      state = anneal(step, tries(kTriesToShrink), kHot, 1, true);
+      if (state.fits()) {
+        return state;
       }
     }
   }
 
-  Simulator& simulator_;
+  /// The smallest peak of one device: bisection, where annealing answers whether a peak can be had.
+  State smallest_on(int device, int64_t& least) {
+    Limits limits(index_.devices, kNoBudget);
+    limits[device] = 0; // every start is greedy for anything that lowers memory anywhere
+    IncrementalSimulator step(index_, limits);
+    least = std::numeric_limits<int64_t>::max();
+    State best;
+    for (State& start : starting_points(step)) {
+      step.set_fates(start.fates);
+      if (step.peak(device) < least) {
+        least = step.peak(device);
+        best = std::move(start);
+      }
+    }
+    std::vector<Fate> drop_all(index_.storages, Fate::Keep);
+    for (const int s : choices_) {
+      drop_all[s] = Fate::Recompute;
+    }
+
+    const int each = tries(kTriesToShrink);
+    const int attempts = std::clamp(60000 / each, 2, 6);
+    int64_t impossible = 0; // as far as we know
+    while (least - impossible > std::max<int64_t>(least / 200, 1)) {
+      limits[device] = std::max(impossible + (least - impossible) / 2, least - least / 10);
+      step.set_limits(limits);
+      bool found = false;
+      for (int k = 0; k < attempts && !found; ++k) {
+        step.set_fates(k % 2 == 0 ? best.fates : drop_all);
+        State state = anneal(step, each, k < 2 ? kHot : kVeryHot, static_cast<uint64_t>(k), true);
+        found = state.fits();
+        if (found) {
+          step.set_fates(state.fates);
+          least = step.peak(device);
+          best = std::move(state);
+        }
+      }
+      if (!found) {
+        impossible = limits[device];
+      }
+    }
+    return best;
+  }
+
+  static constexpr int kTriesToShrink = 200;
+
   const StepIndex& index_;
-  const std::vector<int64_t>& budgets_;
-  std::vector<int> first_use_;
-  std::vector<int> last_release_;
-  std::vector<uint8_t> protected_;
-  std::vector<int> stack_;
-  std::vector<uint8_t> visited_;
+  const SearchOptions& options_;
+  std::vector<int> choices_;
+  std::vector<int> flip_; ///< scratch
 };
 
 } // namespace
 
-Found search(const StepGraph& graph, Simulator& simulator, const std::vector<int64_t>& budgets) {
-  return Search(graph, simulator, budgets).run();
+Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const SearchOptions& options) {
+  return Search(index, options).run(budgets);
 }
 
 } // namespace recals::plan

@@ -2,18 +2,25 @@
 
 /// The search behind `choose`. `docs/planner.md` explains it.
 
-#include <optional>
 #include <vector>
 
 #include "passes/plan/simulator.h"
 
 namespace recals::plan {
 
-struct Found {
-  bool fits = false;
-  std::vector<Fate> fates; ///< if it fits: the cheapest found; else: the lowest peak found
+struct SearchOptions {
+  /// Sets of fates that annealing tries for each storage that has a choice, and at most in all.
+  int tries_per_choice = 300;
+  int most_tries = 400000;
 };
 
-Found search(const StepGraph& graph, Simulator& simulator, const std::vector<int64_t>& budgets);
+struct Found {
+  bool fits = false;
+  std::vector<Fate> fates; ///< the cheapest found that fits; if none does, the smallest found
+};
+
+/// Deterministic: the same question has the same answer, on any number of cores and at any load. If nothing fits, then
+/// budgets that are at least the peaks of the fates that come back do fit, for the devices that had a budget.
+Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const SearchOptions& options = {});
 
 } // namespace recals::plan
