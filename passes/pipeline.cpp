@@ -79,7 +79,7 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
   planned.simulated_peak = plan.predicted.peak[0].bytes;
   planned.graph = analysis.flat.graph->copy();
   const auto numbering = Program::compile(planned.graph, {.meta = true});
-  insert_boundaries(*planned.graph, *numbering, analysis.sizes, plan);
+  insert_boundaries(planned.graph, *numbering, analysis.sizes, plan);
   verify_boundaries(*planned.graph);
   const auto program = Program::compile(planned.graph, {.meta = true});
   const auto dry = dry_run(program, analysis.twin.value, analysis.inputs, analysis.sizes.step.devices[0]);
@@ -138,13 +138,14 @@ Module optimise(
 
 namespace {
 
-/// Eager Python passes a number beside a tensor as a tensor of 8 bytes, which autograd may save; TorchScript passes the
-/// number. At most so many bytes more does the eager module hold.
+/// Eager Python passes a number beside a tensor as a tensor of 8 bytes, which products save; TorchScript passes the number.
+/// So many bytes more does the eager module hold.
 int64_t bytes_of_numbers(const Program& program) {
   int64_t bytes = 0;
   for (const auto& node : program.nodes) {
     const auto* schema = node.source == nullptr ? nullptr : node.source->maybeSchema();
-    if (schema != nullptr && schema->overload_name() == "Scalar") {
+    if (schema != nullptr && schema->overload_name() == "Scalar" &&
+        (schema->name() == "aten::mul" || schema->name() == "aten::div")) {
       bytes += 8;
     }
   }

@@ -109,9 +109,9 @@ void enter_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack)
   torch::jit::push(*stack, planned);
 }
 
-/// A mark does nothing when it is run on its own.
+/// A mark does nothing when it is run on its own: it returns its first argument if it returns one.
 void mark_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-  torch::jit::drop(*stack, op.schema().arguments().size() - 1);
+  torch::jit::drop(*stack, op.schema().arguments().size() - op.schema().returns().size());
 }
 
 } // namespace
@@ -128,6 +128,8 @@ TORCH_LIBRARY(recals, m) {
   define("checkpoint(Any self, str method, Tensor[] inputs) -> Tensor[]");
   define("keep(Tensor value, int bytes) -> Tensor");
   define("recompute(Tensor value, int bytes) -> Tensor");
+  define("region(str name) -> ()");
+  define("end_region() -> ()");
   define("recompute_internal(Tensor output, int[] numbers, int bytes) -> Tensor");
 }
 
@@ -136,6 +138,8 @@ TORCH_LIBRARY_IMPL(recals, CompositeImplicitAutograd, m) {
   m.impl("checkpoint", torch::CppFunction::makeFromBoxedFunction<&checkpoint_kernel>());
   m.impl("keep", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
   m.impl("recompute", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
+  m.impl("region", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
+  m.impl("end_region", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
   m.impl("recompute_internal", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
 }
 

@@ -28,8 +28,8 @@ inline const auto recompute = c10::Symbol::fromQualString("recals::recompute");
 /// saved without showing it.
 inline const auto recompute_internal = c10::Symbol::fromQualString("recals::recompute_internal");
 
-/// region[name]() and end_region(): what passes/boundaries puts around the nodes of a region; passes/lower makes methods
-/// of them. They have no kernels.
+/// region(str name) -> () and end_region() -> (): what passes/boundaries puts around the nodes of a region; passes/lower
+/// makes methods of them.
 inline const auto region = c10::Symbol::fromQualString("recals::region");
 inline const auto end_region = c10::Symbol::fromQualString("recals::end_region");
 

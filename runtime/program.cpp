@@ -128,7 +128,7 @@ class Compiler {
         call_region(node, region);
       } else if (node->kind() == ops::region) {
         TORCH_CHECK(region == -1, "recals: regions inside regions are not known to this version", at(node));
-        program_.regions.push_back(node->s(c10::attr::name));
+        program_.regions.push_back(handles_.at(node->input()).constant.toStringRef());
         region = static_cast<int>(program_.regions.size()) - 1;
       } else if (node->kind() == ops::end_region) {
         region = -1;

@@ -3,6 +3,8 @@
 #include <map>
 #include <set>
 
+#include <torch/csrc/jit/passes/constant_pooling.h>
+
 #include "runtime/ops.h"
 
 namespace recals {
@@ -15,8 +17,12 @@ namespace {
 
 class Boundaries {
  public:
-  Boundaries(Graph& graph, const Program& program, const DryRun& sizes, const plan::Plan& plan)
-      : graph_(graph), program_(program), sizes_(sizes), plan_(plan) {}
+  Boundaries(
+      const std::shared_ptr<Graph>& graph,
+      const Program& program,
+      const DryRun& sizes,
+      const plan::Plan& plan)
+      : shared_(graph), graph_(*graph), program_(program), sizes_(sizes), plan_(plan) {}
 
   bool run() {
     if (plan_.regions.empty()) {
@@ -29,12 +35,12 @@ class Boundaries {
       auto* first = node_of(plan_.regions[r].first);
       auto* last = last_of(plan_.regions[r].last);
       const auto name = "region_" + std::to_string(r);
-      auto* begin = graph_.create(ops::region, 0);
-      begin->s_(c10::attr::name, name);
+      auto* begin = graph_.create(ops::region, {constant(name)}, 0);
       begin->insertBefore(first);
       auto* end = graph_.create(ops::end_region, 0);
       end->insertAfter(last);
     }
+    torch::jit::ConstantPooling(shared_);
     graph_.lint();
     return true;
   }
@@ -122,6 +128,11 @@ class Boundaries {
     return node->kind() == ops::keep || node->kind() == ops::recompute || node->kind() == ops::recompute_internal;
   }
 
+  Value* constant(const c10::IValue& value) {
+    torch::jit::WithInsertPoint top(*graph_.nodes().begin());
+    return graph_.insertConstant(value);
+  }
+
   void mark(Value* value, c10::Symbol op, const std::vector<c10::IValue>& arguments) {
     // A value with a mark goes on as the mark's output.
     for (size_t i = 0; i < value->uses().size(); ++i) {
@@ -132,11 +143,8 @@ class Boundaries {
       }
     }
     std::vector<Value*> inputs{value};
-    {
-      torch::jit::WithInsertPoint top(*graph_.nodes().begin());
-      for (const auto& argument : arguments) {
-        inputs.push_back(graph_.insertConstant(argument));
-      }
+    for (const auto& argument : arguments) {
+      inputs.push_back(constant(argument));
     }
     auto* node = graph_.create(op, inputs, 1);
     node->output()->setType(c10::TensorType::get());
@@ -150,6 +158,7 @@ class Boundaries {
     value->replaceAllUsesAfterNodeWith(node, node->output());
   }
 
+  std::shared_ptr<Graph> shared_;
   Graph& graph_;
   const Program& program_;
   const DryRun& sizes_;
@@ -158,7 +167,11 @@ class Boundaries {
 
 } // namespace
 
-bool insert_boundaries(Graph& graph, const Program& program, const DryRun& sizes, const plan::Plan& plan) {
+bool insert_boundaries(
+    const std::shared_ptr<Graph>& graph,
+    const Program& program,
+    const DryRun& sizes,
+    const plan::Plan& plan) {
   return Boundaries(graph, program, sizes, plan).run();
 }
 

@@ -24,7 +24,7 @@ namespace recals {
 
 /// `graph`: the flat graph that `program` was compiled from; changed in place. Returns whether it changed.
 bool insert_boundaries(
-    torch::jit::Graph& graph,
+    const std::shared_ptr<torch::jit::Graph>& graph,
     const Program& program,
     const DryRun& sizes,
     const plan::Plan& plan);

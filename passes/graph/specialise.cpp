@@ -256,21 +256,26 @@ class Specialiser {
 
   Value* emit_get_attribute(const std::string& path) {
     Value* value = self_;
-    auto type = self_->type()->expect<c10::ClassType>();
     size_t begin = 0;
     while (begin < path.size()) {
       const auto end = std::min(path.find('.', begin), path.size());
       const auto name = path.substr(begin, end - begin);
-      auto* node = out_->createGetAttr(value, name);
-      out_->insertNode(node);
-      value = node->output();
-      if (auto next = value->type()->cast<c10::ClassType>()) {
-        type = next;
+      // Each module is read once.
+      auto& known = modules_[path.substr(0, end)];
+      if (known == nullptr) {
+        auto* read = out_->insertNode(out_->createGetAttr(value, name))->output();
+        if (!read->type()->cast<c10::ClassType>()) {
+          modules_.erase(path.substr(0, end));
+          value = read;
+          break;
+        }
+        known = read;
       }
+      value = known;
       begin = end + 1;
     }
     // Optional[Tensor] attributes hold a tensor here.
-    if (!value->type()->isSubtypeOf(*c10::TensorType::get())) {
+    if (!value->type()->cast<c10::ClassType>() && !value->type()->isSubtypeOf(*c10::TensorType::get())) {
       value->setType(c10::TensorType::get());
     }
     return value;
@@ -697,6 +702,7 @@ class Specialiser {
   std::unordered_map<const Value*, IValue> environment_;
   std::unordered_map<const c10::TensorImpl*, Value*> values_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> meta_of_constant_;
+  std::unordered_map<std::string, Value*> modules_; ///< by path
   std::unordered_map<std::string, torch::jit::ScopePtr> scopes_;
   StorageOf storage_of_;
   std::unordered_set<const void*> external_;

@@ -4,6 +4,7 @@
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/constant_pooling.h>
 
 #include "passes/lower/retype.h"
 #include "runtime/describe.h"
@@ -141,7 +142,7 @@ class Lowering {
     };
     const auto inputs = flat_.graph->inputs();
     for (size_t i = 1; i < inputs.size(); ++i) {
-      step.set(inputs[i], step.graph->addInput()->setType(c10::TensorType::get()));
+      step.set(inputs[i], step.graph->addInput(inputs[i]->debugNameBase())->setType(c10::TensorType::get()));
     }
     const std::vector<Node*> nodes(flat_.graph->nodes().begin(), flat_.graph->nodes().end());
     for (size_t n = 0; n < nodes.size(); ++n) {
@@ -151,7 +152,7 @@ class Lowering {
         while (nodes.at(end)->kind() != ops::end_region) {
           ++end;
         }
-        region(node->s(c10::attr::name), {nodes.begin() + static_cast<int64_t>(n) + 1, nodes.begin() + static_cast<int64_t>(end)}, step);
+        region(torch::jit::toIValue(node->input())->toStringRef(), {nodes.begin() + static_cast<int64_t>(n) + 1, nodes.begin() + static_cast<int64_t>(end)}, step);
         n = end;
       } else if (!made_anew(node)) {
         step.take(node, unknown);

@@ -11,28 +11,23 @@ namespace recals {
 
 namespace {
 
-/// What else a loss may hold until the end: mse_loss, for one, returns its mean in a storage as large as its input.
-std::vector<at::Tensor> reserve_for(const std::vector<at::Tensor>& outputs) {
-  std::vector<at::Tensor> reserve;
-  for (const auto& output : outputs) {
-    if (output.defined() && output.requires_grad() && output.dim() > 0) {
-      reserve.push_back(at::empty(output.sizes(), output.options()));
-    }
-  }
-  return reserve;
+bool takes_loss(const at::Tensor& output) {
+  return output.defined() && output.requires_grad() && output.dim() > 0 && output.numel() > 0;
 }
 
-/// Targets of the stand-in loss: they belong to the caller, so they are made before anything is counted.
+/// Targets of the stand-in loss belong to the caller, so they are made before anything is counted.
 std::vector<at::Tensor> targets_for(const std::vector<at::Tensor>& outputs) {
   std::vector<at::Tensor> targets;
   for (const auto& output : outputs) {
-    const int64_t classes = output.dim() > 0 ? std::max<int64_t>(output.size(-1), 1) : 1;
-    targets.push_back(at::empty({output.numel() / classes}, at::TensorOptions().dtype(at::kLong).device(c10::kMeta)));
+    targets.push_back(takes_loss(output) ? at::empty(output.sizes(), output.options()) : at::Tensor());
   }
   return targets;
 }
 
-/// What the caller does with the outputs: their sum if they are losses, a cross-entropy of each otherwise.
+/// What the caller does with the outputs: the sum of those that are losses, and a stand-in loss of each other one. The
+/// stand-in is the envelope of the usual losses, in units of the output: one is held from the loss to the end (mse_loss
+/// returns its mean in such a storage; cross_entropy saves log-probabilities), three are live for a moment when its
+/// backward is over (cross_entropy's), the gradient is one.
 at::Tensor stand_in_loss(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& targets) {
   at::Tensor total;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -41,13 +36,13 @@ at::Tensor stand_in_loss(const std::vector<at::Tensor>& outputs, const std::vect
       continue;
     }
     at::Tensor loss = output;
-    if (output.numel() == 0) {
-      loss = output.sum();
-    } else if (output.dim() > 0) {
+    if (takes_loss(output)) {
       auto real = output.is_complex() ? at::view_as_real(output) : output;
-      const int64_t classes = real.size(-1);
-      auto target = targets[i].numel() * classes == real.numel() ? targets[i] : at::empty({real.numel() / classes}, targets[i].options());
-      loss = at::cross_entropy_loss(real.reshape({-1, classes}), target);
+      auto target = output.is_complex() ? at::view_as_real(targets[i]) : targets[i];
+      loss = at::mse_loss(real, target);
+      output.register_hook([](const at::Tensor& gradient) { at::empty_like(gradient); });
+    } else if (output.numel() == 0) {
+      loss = output.sum();
     }
     total = total.defined() ? total + loss : loss;
   }
@@ -68,8 +63,14 @@ DryRun dry_run(
     MetaAllocationScope scope(recorder);
     auto outputs = run(program, self, inputs, &recorder);
     recorder.forward_ends(outputs);
-    const auto reserve = reserve_for(outputs);
-    auto loss = stand_in_loss(outputs, targets_for(outputs));
+    std::vector<at::Tensor> targets;
+    {
+      MetaAllocationPause pause;
+      targets = targets_for(outputs);
+    }
+    auto loss = stand_in_loss(outputs, targets);
+    // The single numbers that a loss makes on its way (counts, means, weights).
+    const auto numbers = at::empty({16}, at::TensorOptions().dtype(at::kFloat).device(c10::kMeta));
     TORCH_CHECK(
         loss.defined(),
         "recals: no output of the method requires grad, so there is no training step. Are all parameters frozen?");

@@ -7,9 +7,8 @@
 /// in which the step on the device makes them. What kernels of the device allocate inside themselves is added from a
 /// table (kernel_rules.h). The same run under a plan gives the peak of the plan: what is predicted is what is executed.
 ///
-/// The loss is not part of the module. Unless the module returns a scalar, a stand-in with the footprint of a
-/// cross-entropy is applied to every output that requires grad (it saves one tensor of the output's size and makes two
-/// in the backward), and one more tensor of that size is reserved until the end.
+/// The loss is not part of the module. Unless the module returns a scalar, a stand-in takes its place: the envelope of the
+/// usual losses (dry_run.cpp, docs/memory-model.md).
 
 #include <memory>
 #include <vector>

@@ -20,11 +20,11 @@ struct KernelCall {
 bool runs_as_one(const std::string& op);
 
 /// Bytes that the CPU kernel allocates and frees within the call besides its outputs; 0 if it is not in the table.
-/// An upper bound; measured against the kernels by test/python/test_kernels.py.
+/// An upper bound; test/python/test_memory.py compares it with the kernels.
 int64_t scratch_bytes(const KernelCall& call);
 
-/// Bytes by which the storage of the call's first output is larger than its meta kernel makes it: some losses reduce into
-/// the storage of their elementwise result.
+/// Bytes of the storage of the call's first output where they may be more than its meta kernel makes them: some losses
+/// reduce into the storage of their elementwise result. 0 for all others.
 int64_t retained_bytes(const KernelCall& call);
 
 struct Work {

@@ -60,6 +60,14 @@ MetaAllocationScope::~MetaAllocationScope() {
   listening = outer_;
 }
 
+MetaAllocationPause::MetaAllocationPause() : outer_(listening) {
+  listening = nullptr;
+}
+
+MetaAllocationPause::~MetaAllocationPause() {
+  listening = outer_;
+}
+
 const MetaBlock* block_of(const c10::Storage& storage) {
   const auto& data = storage.data_ptr();
   if (data.get_deleter() != &free_block) {

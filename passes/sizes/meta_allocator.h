@@ -35,6 +35,18 @@ class MetaAllocationScope {
   MetaAllocationListener* outer_;
 };
 
+/// While it lives, nothing is reported.
+class MetaAllocationPause {
+ public:
+  MetaAllocationPause();
+  ~MetaAllocationPause();
+  MetaAllocationPause(const MetaAllocationPause&) = delete;
+  MetaAllocationPause& operator=(const MetaAllocationPause&) = delete;
+
+ private:
+  MetaAllocationListener* outer_;
+};
+
 /// The block of a storage that was allocated under a scope; null for others.
 const MetaBlock* block_of(const c10::Storage& storage);
 

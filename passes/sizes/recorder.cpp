@@ -218,6 +218,26 @@ void Recorder::kernel_ends() {
   kernel_blocks_.clear();
 }
 
+/// A storage on meta that is resized grows without asking the allocator: ops that make an empty output and let another
+/// op resize it.
+void Recorder::grown(const c10::Storage& storage, int64_t bytes) {
+  const auto* block = block_of(storage);
+  auto known = block == nullptr ? blocks_.end() : blocks_.find(block->id);
+  if (known == blocks_.end() || known->second.bytes >= bytes) {
+    return;
+  }
+  const int64_t extra = bytes - known->second.bytes;
+  known->second.bytes = bytes;
+  if (known->second.storage >= 0) {
+    result_.step.storages[known->second.storage].bytes = bytes;
+  }
+  live_ += extra;
+  at_peak(live_);
+  if (after_forward_) {
+    change(extra);
+  }
+}
+
 void Recorder::freed(const MetaBlock& block) {
   auto known = blocks_.find(block.id);
   if (known == blocks_.end()) {
@@ -325,15 +345,13 @@ void Recorder::slot_event(BackwardEvent::Kind kind, int slot) {
 }
 
 void Recorder::kernel_ran(const KernelCall& call) {
-  if (const int64_t extra = retained_bytes(call); extra > 0) {
-    if (const auto* block = block_of(call.outputs[0].toTensor().storage()); block != nullptr && blocks_.count(block->id)) {
-      blocks_.at(block->id).bytes += extra;
-      live_ += extra;
-      at_peak(live_);
-      if (after_forward_) {
-        change(extra);
-      }
+  for (const auto& output : call.outputs) {
+    if (output.isTensor() && output.toTensor().defined() && output.toTensor().has_storage()) {
+      grown(output.toTensor().storage(), static_cast<int64_t>(output.toTensor().storage().nbytes()));
     }
+  }
+  if (const int64_t bytes = retained_bytes(call); bytes > 0) {
+    grown(call.outputs[0].toTensor().storage(), bytes);
   }
   const int64_t scratch = scratch_bytes(call);
   if (scratch > 0) {

@@ -49,6 +49,7 @@ class Recorder : public Observer, public MetaAllocationListener {
   };
 
   void counted(const MetaBlock& block);
+  void grown(const c10::Storage& storage, int64_t bytes);
   int storage_of(int64_t block);
   void at_peak(int64_t bytes);
   void change(int64_t bytes);

@@ -1,6 +1,6 @@
 #include "passes/sizes/kernel_rules.h"
 
-/// Scratch memory of CPU kernels, found by measuring each op's allocations (test/python/test_kernels.py repeats it).
+/// Scratch memory of CPU kernels, found by measuring each op's allocations (test/python/test_memory.py compares).
 ///
 /// Note [oneDNN convolutions]
 /// A float convolution on CPU goes through oneDNN, which works on copies in a layout of channel blocks of 16: input,
@@ -100,6 +100,26 @@ int64_t batch_norm_backward(const KernelCall& call) {
   return nbytes(defined(call.inputs, 1));
 }
 
+/// BLAS takes a matrix by rows or by columns; one that is neither (an expanded gradient, say) is copied first.
+int64_t copy_for_blas(const at::Tensor* matrix) {
+  if (matrix == nullptr || matrix->dim() < 2) {
+    return 0;
+  }
+  const int64_t rows = matrix->size(-2);
+  const int64_t columns = matrix->size(-1);
+  const bool by_rows = matrix->stride(-1) == 1 && matrix->stride(-2) >= std::max<int64_t>(columns, 1);
+  const bool by_columns = matrix->stride(-2) == 1 && matrix->stride(-1) >= std::max<int64_t>(rows, 1);
+  return by_rows || by_columns ? 0 : matrix->numel() * static_cast<int64_t>(matrix->element_size());
+}
+
+int64_t matrix_product(const KernelCall& call) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    bytes += copy_for_blas(defined(call.inputs, i));
+  }
+  return bytes;
+}
+
 using Rule = int64_t (*)(const KernelCall&);
 
 const std::unordered_map<std::string, Rule>& rules() {
@@ -107,6 +127,10 @@ const std::unordered_map<std::string, Rule>& rules() {
       {"aten::convolution", &convolution},
       {"aten::convolution_backward", &convolution_backward},
       {"aten::native_batch_norm_backward", &batch_norm_backward},
+      {"aten::mm", &matrix_product},
+      {"aten::addmm", &matrix_product},
+      {"aten::bmm", &matrix_product},
+      {"aten::baddbmm", &matrix_product},
       {"aten::mse_loss", &reduced_loss},
       {"aten::smooth_l1_loss", &reduced_loss},
       {"aten::huber_loss", &reduced_loss},
@@ -123,7 +147,7 @@ int64_t retained_bytes(const KernelCall& call) {
   if (losses.count(call.op) == 0 || output == nullptr || output->dim() > 0) {
     return 0;
   }
-  return std::max<int64_t>(reduced_loss(call) - nbytes(output), 0);
+  return reduced_loss(call);
 }
 
 int64_t scratch_bytes(const KernelCall& call) {

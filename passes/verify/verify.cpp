@@ -89,17 +89,21 @@ void verify_flat(const Graph& graph) {
 void verify_boundaries(const Graph& graph) {
   verify_flat(graph);
   const Node* open = nullptr;
+  auto name = [](const Node* region) {
+    auto constant = region == nullptr ? std::nullopt : torch::jit::toIValue(region->input());
+    return constant && constant->isString() ? constant->toStringRef() : std::string();
+  };
   bool empty = true;
   std::unordered_set<const Value*> kept;
   std::unordered_set<const Value*> recomputed;
   for (const auto* node : graph.nodes()) {
     if (node->kind() == ops::region) {
-      TORCH_CHECK(open == nullptr, "recals: B1: region '", node->s(c10::attr::name), "' begins inside another");
+      TORCH_CHECK(open == nullptr, "recals: B1: region '", name(node), "' begins inside another");
       open = node;
       empty = true;
     } else if (node->kind() == ops::end_region) {
       TORCH_CHECK(open != nullptr, "recals: B1: a region ends that did not begin");
-      TORCH_CHECK(!empty, "recals: B1: region '", open->s(c10::attr::name), "' is empty");
+      TORCH_CHECK(!empty, "recals: B1: region '", name(open), "' is empty");
       open = nullptr;
     } else if (is_mark(node)) {
       TORCH_CHECK(
@@ -130,7 +134,7 @@ void verify_boundaries(const Graph& graph) {
       empty = false;
     }
   }
-  TORCH_CHECK(open == nullptr, "recals: B1: region '", open == nullptr ? "" : open->s(c10::attr::name), "' does not end");
+  TORCH_CHECK(open == nullptr, "recals: B1: region '", name(open), "' does not end");
 }
 
 void verify_lowered(const torch::jit::Module& module, const std::string& method) {

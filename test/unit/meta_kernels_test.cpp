@@ -13,8 +13,8 @@
 namespace recals {
 namespace {
 
-using c10::IValue;
 using at::MemoryFormat;
+using c10::IValue;
 
 /// One call. What is passed as an out= argument is an empty tensor.
 struct Call {
@@ -76,7 +76,12 @@ const IValue none;
 // --- the table ---------------------------------------------------------------------------------------------------------
 
 void convolutions(std::vector<Call>& calls) {
-  const auto add = [&](const std::string& name, const at::Tensor& x, const at::Tensor& w, int64_t stride, bool transposed, int64_t groups) {
+  const auto add = [&](const std::string& name,
+                       const at::Tensor& x,
+                       const at::Tensor& w,
+                       int64_t stride,
+                       bool transposed,
+                       int64_t groups) {
     const size_t dims = x.dim() - 2;
     const auto each = [&](int64_t value) { return ints(std::vector<int64_t>(dims, value)); };
     const std::vector<IValue> settings{
@@ -86,8 +91,15 @@ void convolutions(std::vector<Call>& calls) {
     forward.insert(forward.end(), settings.begin(), settings.end());
     calls.push_back({"convolution_" + name, "aten::convolution", forward});
     const auto y = at::convolution(
-        x, w, {}, settings[0].toIntVector(), settings[1].toIntVector(), settings[2].toIntVector(), transposed,
-        settings[4].toIntVector(), groups);
+        x,
+        w,
+        {},
+        settings[0].toIntVector(),
+        settings[1].toIntVector(),
+        settings[2].toIntVector(),
+        transposed,
+        settings[4].toIntVector(),
+        groups);
     for (const bool input : {true, false}) {
       std::vector<IValue> backward{at::ones_like(y), x, w, ints({channels})};
       backward.insert(backward.end(), settings.begin(), settings.end());
@@ -114,23 +126,33 @@ void convolutions(std::vector<Call>& calls) {
 
 void norms(std::vector<Call>& calls) {
   const auto shapes = std::vector<std::pair<std::string, at::Tensor>>{
-      {"", f({3, 4, 5, 6})}, {"_channels_last", last({3, 4, 5, 6})}, {"_rows", f({6, 4})}, {"_3d", last({2, 4, 3, 4, 5})}};
+      {"", f({3, 4, 5, 6})},
+      {"_channels_last", last({3, 4, 5, 6})},
+      {"_rows", f({6, 4})},
+      {"_3d", last({2, 4, 3, 4, 5})}};
   for (const auto& [name, x] : shapes) {
     const auto s = f({4});
     for (const bool training : {true, false}) {
       const auto suffix = name + (training ? "" : "_eval");
       calls.push_back(
-          {"native_batch_norm" + suffix, "aten::native_batch_norm", {x, s, s, s.clone(), s.clone(), training, 0.1, 1e-5}});
+          {"native_batch_norm" + suffix,
+           "aten::native_batch_norm",
+           {x, s, s, s.clone(), s.clone(), training, 0.1, 1e-5}});
       calls.push_back(
           {"native_batch_norm_backward" + suffix,
            "aten::native_batch_norm_backward",
            {x, x, s, s, s, training ? s : f({0}), training ? s : f({0}), training, 1e-5, bools({true, true, true})}});
     }
-    calls.push_back({"batch_norm_legit" + name, "aten::_native_batch_norm_legit", {x, s, s, s.clone(), s.clone(), true, 0.1, 1e-5}});
-    calls.push_back({"batch_norm_no_stats" + name, "aten::_native_batch_norm_legit.no_stats", {x, s, s, true, 0.1, 1e-5}});
+    calls.push_back(
+        {"batch_norm_legit" + name,
+         "aten::_native_batch_norm_legit",
+         {x, s, s, s.clone(), s.clone(), true, 0.1, 1e-5}});
+    calls.push_back(
+        {"batch_norm_no_stats" + name, "aten::_native_batch_norm_legit.no_stats", {x, s, s, true, 0.1, 1e-5}});
     calls.push_back(
         {"batch_norm_with_update" + name, "aten::_batch_norm_with_update", {x, s, s, s.clone(), s.clone(), 0.1, 1e-5}});
-    calls.push_back({"batch_norm_update_stats" + name, "aten::batch_norm_update_stats", {x, s.clone(), s.clone(), 0.1}});
+    calls.push_back(
+        {"batch_norm_update_stats" + name, "aten::batch_norm_update_stats", {x, s.clone(), s.clone(), 0.1}});
     calls.push_back(
         {"batch_norm_backward" + name,
          "aten::batch_norm_backward",
@@ -156,7 +178,9 @@ void norms(std::vector<Call>& calls) {
        {x, x, ints({4}), f({2, 3, 1}), f({2, 3, 1}), f({4}), f({4}), bools({true, false, false})}});
   calls.push_back({"weight_norm", "aten::_weight_norm_interface", {f({4, 3}), f({4, 1}), 0}});
   calls.push_back(
-      {"weight_norm_backward", "aten::_weight_norm_interface_backward", {f({4, 3}), f({4, 3}), f({4, 1}), f({4, 1}), 0}});
+      {"weight_norm_backward",
+       "aten::_weight_norm_interface_backward",
+       {f({4, 3}), f({4, 3}), f({4, 1}), f({4, 1}), 0}});
 }
 
 void pooling(std::vector<Call>& calls) {
@@ -166,11 +190,14 @@ void pooling(std::vector<Call>& calls) {
     const auto x = make({2, 3, 7, 8});
     const auto volume = make({2, 3, 6, 7, 8});
     calls.push_back({"adaptive_avg_pool2d" + suffix, "aten::_adaptive_avg_pool2d", {x, ints({3, 2})}});
-    calls.push_back({"adaptive_avg_pool2d_backward" + suffix, "aten::_adaptive_avg_pool2d_backward", {make({2, 3, 3, 2}), x}});
+    calls.push_back(
+        {"adaptive_avg_pool2d_backward" + suffix, "aten::_adaptive_avg_pool2d_backward", {make({2, 3, 3, 2}), x}});
     calls.push_back({"adaptive_avg_pool2d_out" + suffix, "aten::adaptive_avg_pool2d.out", {x, ints({3, 2}), out()}});
     calls.push_back({"adaptive_avg_pool3d" + suffix, "aten::_adaptive_avg_pool3d", {volume, ints({3, 2, 2})}});
     calls.push_back(
-        {"adaptive_avg_pool3d_backward" + suffix, "aten::_adaptive_avg_pool3d_backward", {make({2, 3, 3, 2, 2}), volume}});
+        {"adaptive_avg_pool3d_backward" + suffix,
+         "aten::_adaptive_avg_pool3d_backward",
+         {make({2, 3, 3, 2, 2}), volume}});
     calls.push_back(
         {"max_pool3d" + suffix,
          "aten::max_pool3d_with_indices",
@@ -182,9 +209,13 @@ void pooling(std::vector<Call>& calls) {
     calls.push_back({"max_unpool2d" + suffix, "aten::max_unpool2d", {x, n({2, 3, 7, 8}), ints({14, 16})}});
     calls.push_back({"reflection_pad2d" + suffix, "aten::reflection_pad2d", {x, ints({1, 2, 3, 2})}});
     calls.push_back(
-        {"reflection_pad2d_backward" + suffix, "aten::reflection_pad2d_backward", {make({2, 3, 12, 11}), x, ints({1, 2, 3, 2})}});
+        {"reflection_pad2d_backward" + suffix,
+         "aten::reflection_pad2d_backward",
+         {make({2, 3, 12, 11}), x, ints({1, 2, 3, 2})}});
     calls.push_back(
-        {"replication_pad2d_backward" + suffix, "aten::replication_pad2d_backward", {make({2, 3, 12, 11}), x, ints({1, 2, 3, 2})}});
+        {"replication_pad2d_backward" + suffix,
+         "aten::replication_pad2d_backward",
+         {make({2, 3, 12, 11}), x, ints({1, 2, 3, 2})}});
     calls.push_back(
         {"replication_pad3d_backward" + suffix,
          "aten::replication_pad3d_backward",
@@ -205,9 +236,13 @@ void pooling(std::vector<Call>& calls) {
   }
   calls.push_back({"adaptive_avg_pool2d_unbatched", "aten::_adaptive_avg_pool2d", {f({3, 7, 8}), ints({3, 2})}});
   calls.push_back(
-      {"max_pool3d_unbatched", "aten::max_pool3d_with_indices", {f({3, 6, 7, 8}), ints({2}), ints({2}), ints({0}), ints({1}), false}});
+      {"max_pool3d_unbatched",
+       "aten::max_pool3d_with_indices",
+       {f({3, 6, 7, 8}), ints({2}), ints({2}), ints({0}), ints({1}), false}});
   calls.push_back(
-      {"max_unpool3d", "aten::max_unpool3d", {f({2, 3, 2, 2, 2}), n({2, 3, 2, 2, 2}), ints({4, 4, 4}), ints({2, 2, 2}), ints({0, 0, 0})}});
+      {"max_unpool3d",
+       "aten::max_unpool3d",
+       {f({2, 3, 2, 2, 2}), n({2, 3, 2, 2, 2}), ints({4, 4, 4}), ints({2, 2, 2}), ints({0, 0, 0})}});
 }
 
 void pointwise(std::vector<Call>& calls) {
@@ -247,7 +282,7 @@ void pointwise(std::vector<Call>& calls) {
   calls.push_back({"where_broadcast", "aten::where.self", {b({3, 1}), f({4}), f({})}});
   calls.push_back({"where_cast", "aten::where.self", {b({3, 4}), f({4}), d({3, 1})}, true});
   calls.push_back({"where_out", "aten::where.self_out", {b({3, 4}), f({4}), f({3, 1}), out()}});
-  calls.push_back({"where_number", "aten::where.ScalarOther", {b({3, 4}), f({3, 4}), 0}});
+  calls.push_back({"where_number", "aten::where.ScalarOther", {b({3, 4}), f({3, 4}), 0}, true});
   calls.push_back({"floor_divide_numbers", "aten::floor_divide", {n({3, 4}), n({4}) + 1}});
   calls.push_back({"floor_divide_out", "aten::floor_divide.out", {f({3, 4}), f({4}), out()}});
   calls.push_back({"shift_left", "aten::__lshift__.Tensor", {n({3, 4}), n({4})}});
@@ -293,15 +328,44 @@ void indexing(std::vector<Call>& calls) {
   calls.push_back({"take", "aten::take", {f({4, 5}), n({2, 3})}});
   calls.push_back({"embedding", "aten::embedding", {f({9, 4}), n({2, 3}), -1, false, false}});
   calls.push_back({"embedding_backward", "aten::embedding_dense_backward", {f({2, 3, 4}), n({2, 3}), 9, -1, false}});
+  for (const int64_t mode : {0, 1, 2}) {
+    for (const int64_t padding : {-1, 1}) {
+      for (const std::string op : {"_embedding_bag", "_embedding_bag_forward_only"}) {
+        const auto name = op + (padding < 0 ? "_" : "_padded_") + std::to_string(mode);
+        calls.push_back({name, "aten::" + op, {f({9, 4}), n({6}), n({2}), false, mode, false, none, false, padding}});
+      }
+    }
+    calls.push_back(
+        {"embedding_bag_backward_" + std::to_string(mode),
+         "aten::_embedding_bag_backward",
+         {f({2, 4}), n({6}), n({2}), n({6}), n({2}), n({2, 4}), 9, false, mode, false, none, -1}});
+  }
+  calls.push_back(
+      {"embedding_bag_last_offset",
+       "aten::_embedding_bag",
+       {f({9, 4}), n({6}), n({3}), false, 1, false, none, true, -1}});
+  calls.push_back(
+      {"embedding_bag_double", "aten::_embedding_bag", {d({9, 4}), n({6}), n({2}), false, 0, false, none, false, -1}});
+  calls.push_back(
+      {"embedding_bag_dense_backward",
+       "aten::_embedding_bag_dense_backward",
+       {f({2, 4}), n({6}), n({6}), n({2}), n({2, 4}), 9, false, 0, none, -1}});
+  calls.push_back(
+      {"embedding_bag_sample_weights",
+       "aten::_embedding_bag_per_sample_weights_backward",
+       {f({2, 4}), f({9, 4}), n({6}), n({2}), n({6}), 0, -1}});
   calls.push_back({"roll_two", "aten::roll", {f({4, 5}), ints({-1, 2}), ints({0, 1})}, true});
   calls.push_back({"roll_all", "aten::roll", {f({4, 5}), ints({3}), ints({})}, true});
   calls.push_back({"roll_nothing", "aten::roll", {f({0, 5}), ints({3}), ints({1})}});
   calls.push_back({"unfold_backward", "aten::unfold_backward", {f({3, 4, 2}), ints({3, 5}), 1, 2, 1}});
-  calls.push_back({"im2col", "aten::im2col", {f({2, 3, 6, 7}), ints({2, 3}), ints({1, 1}), ints({1, 0}), ints({2, 1})}});
+  calls.push_back(
+      {"im2col", "aten::im2col", {f({2, 3, 6, 7}), ints({2, 3}), ints({1, 1}), ints({1, 0}), ints({2, 1})}});
   calls.push_back(
       {"im2col_unbatched", "aten::im2col", {f({3, 6, 7}), ints({2, 3}), ints({1, 2}), ints({1, 0}), ints({2, 1})}});
   calls.push_back(
-      {"col2im", "aten::col2im", {f({2, 12, 30}), ints({6, 7}), ints({2, 3}), ints({1, 1}), ints({0, 0}), ints({1, 1})}});
+      {"col2im",
+       "aten::col2im",
+       {f({2, 12, 30}), ints({6, 7}), ints({2, 2}), ints({1, 1}), ints({0, 0}), ints({1, 1})}});
   for (const std::string op : {"tril_indices", "triu_indices"}) {
     for (const int64_t offset : {-2, 0, 3}) {
       const auto name = op + "_" + std::to_string(offset + 2);
@@ -309,6 +373,7 @@ void indexing(std::vector<Call>& calls) {
     }
   }
   calls.push_back({"assert_async", "aten::_assert_async", {at::ones({1})}});
+  calls.push_back({"assert_async_with_message", "aten::_assert_async.msg", {at::ones({1}), "not so"}});
 }
 
 void losses(std::vector<Call>& calls) {
@@ -331,7 +396,9 @@ void losses(std::vector<Call>& calls) {
          {reduction == 0 ? f({2, 4, 5}) : f({}), image, n({2, 4, 5}), none, reduction, -100, f({})}});
     calls.push_back({"multi_margin" + suffix, "aten::multi_margin_loss", {x, n({3}), 1, 1, none, reduction}});
     calls.push_back(
-        {"multi_margin_backward" + suffix, "aten::multi_margin_loss_backward", {row_grad, x, n({3}), 1, 1, none, reduction}});
+        {"multi_margin_backward" + suffix,
+         "aten::multi_margin_loss_backward",
+         {row_grad, x, n({3}), 1, 1, none, reduction}});
     calls.push_back({"multilabel" + suffix, "aten::multilabel_margin_loss_forward", {x, n({3, 4}), reduction}});
     calls.push_back(
         {"multilabel_backward" + suffix,
@@ -349,6 +416,12 @@ void the_rest(std::vector<Call>& calls) {
   calls.push_back({"cdist", "aten::_cdist_forward", {f({2, 1, 3, 4}), f({5, 6, 4}), 2.0, none}, true});
   calls.push_back(
       {"cdist_backward", "aten::_cdist_backward", {f({2, 3, 6}), f({2, 3, 4}), f({2, 6, 4}), 2.0, f({2, 3, 6})}, true});
+  const auto triangular = at::eye(4) + at::zeros({2, 4, 4});
+  calls.push_back({"solve_triangular", "aten::linalg_solve_triangular", {triangular, f({2, 4, 3}), true, true, false}});
+  calls.push_back(
+      {"solve_triangular_right", "aten::linalg_solve_triangular", {triangular, f({3, 4}), true, false, false}});
+  calls.push_back({"matrix_exp", "aten::linalg_matrix_exp", {f({2, 4, 4})}, true});
+  calls.push_back({"householder", "aten::linalg_householder_product", {f({2, 4, 3}), f({2, 3})}});
   calls.push_back({"multinomial", "aten::multinomial", {f({3, 4}), 2, true, none}});
   calls.push_back({"poisson", "aten::poisson", {turned({3, 4}), none}});
   calls.push_back({"gamma", "aten::_standard_gamma", {f({3, 4}), none}});
@@ -363,6 +436,24 @@ void the_rest(std::vector<Call>& calls) {
   const auto k = f({2, 3, 5, 8});
   calls.push_back(
       {"flash_attention", "aten::_scaled_dot_product_flash_attention_for_cpu", {q, k, k, 0.0, false, none, none}});
+  const auto packed = f({2, 7, 3, 4, 8}).permute({2, 0, 3, 1, 4}); // as one projection makes query, key and value
+  calls.push_back(
+      {"flash_attention_packed",
+       "aten::_scaled_dot_product_flash_attention_for_cpu",
+       {packed[0], packed[1], packed[2], 0.0, true, none, none}});
+  calls.push_back(
+      {"flash_attention_backward_packed",
+       "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+       {at::rand_like(packed[0]),
+        packed[0],
+        packed[1],
+        packed[2],
+        at::rand_like(packed[0]),
+        f({2, 7, 4}).transpose(1, 2),
+        0.0,
+        true,
+        none,
+        none}});
   calls.push_back(
       {"flash_attention_backward",
        "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
@@ -418,7 +509,8 @@ std::vector<at::Tensor> run(const std::string& op, std::vector<IValue> stack) {
 std::string described(const at::Tensor& tensor) {
   std::ostringstream text;
   if (tensor.defined()) {
-    text << tensor.scalar_type() << " " << tensor.sizes() << " strides " << tensor.strides();
+    text << tensor.scalar_type() << " " << tensor.sizes() << " strides " << tensor.strides() << " in "
+         << tensor.storage().nbytes() << " bytes";
   } else {
     text << "undefined";
   }

@@ -56,7 +56,7 @@ inline bool everything(const plan::Storage&) {
 inline std::shared_ptr<const Program> program_under(const Analysis& analysis, const plan::Plan& plan, bool meta) {
   auto graph = analysis.flat.graph->copy();
   const auto numbering = Program::compile(graph, {.meta = true});
-  insert_boundaries(*graph, *numbering, analysis.sizes, plan);
+  insert_boundaries(graph, *numbering, analysis.sizes, plan);
   return Program::compile(graph, {.meta = meta});
 }
 
