@@ -24,7 +24,8 @@ std::tuple<at::Tensor, at::Tensor> flash_attention(
   const auto s = query.sizes();
   const auto type = at::toOpMathType(query.scalar_type());
   return {
-      head_inside(query), at::empty_strided({s[0], s[1], s[2]}, {s[2] * s[1], 1, s[1]}, query.options().dtype(type))};
+      at::empty_like(query),
+      at::empty_strided({s[0], s[1], s[2]}, {s[2] * s[1], 1, s[1]}, query.options().dtype(type))};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(

@@ -20,15 +20,6 @@ at::Tensor take(const at::Tensor& self, const at::Tensor& index) {
   return make(self, index.sizes());
 }
 
-at::Tensor embedding_dense_backward(
-    const at::Tensor& grad,
-    const at::Tensor& /*indices*/,
-    int64_t rows,
-    int64_t /*padding_idx*/,
-    bool /*scale_grad_by_freq*/) {
-  return make(grad, {rows, grad.size(-1)});
-}
-
 // --- moving ------------------------------------------------------------------------------------------------------------
 
 at::Tensor flip(const at::Tensor& self, at::IntArrayRef /*dims*/) {
@@ -101,7 +92,9 @@ at::Tensor col2im(
   at::DimVector sizes(self.sizes().begin(), self.sizes().end() - 2);
   sizes.push_back(self.size(-2) / product(kernel));
   sizes.append(output_size.begin(), output_size.end());
-  return make(self, sizes);
+  // The kernel's output begins with the sizes of the input, and its storage stays that large.
+  auto out = make_contiguous(self);
+  return resized(out, sizes);
 }
 
 // --- grids -------------------------------------------------------------------------------------------------------------
@@ -177,7 +170,6 @@ void assert_async_msg(const at::Tensor& /*self*/, std::string_view /*message*/) 
 void add_indexing_kernels(MetaRegistrar& registrar) {
   registrar.add("index_select", &index_select);
   registrar.add("take", &take);
-  registrar.add("embedding_dense_backward", &embedding_dense_backward);
   registrar.add("flip", &flip);
   registrar.add("roll", &roll);
   registrar.add("channel_shuffle", &channel_shuffle);

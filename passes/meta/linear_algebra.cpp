@@ -32,6 +32,31 @@ at::Tensor trace(const at::Tensor& self) {
   return make(self, {}, integral ? at::kLong : self.scalar_type());
 }
 
+/// Matrices in column order, as LAPACK makes them.
+at::Tensor make_columns(const at::Tensor& like, at::DimVector sizes) {
+  std::swap(sizes[sizes.size() - 1], sizes[sizes.size() - 2]);
+  return make(like, sizes).transpose(-2, -1);
+}
+
+at::Tensor solve_triangular(
+    const at::Tensor& a,
+    const at::Tensor& b,
+    bool /*upper*/,
+    bool /*left*/,
+    bool /*unitriangular*/) {
+  auto sizes = at::infer_size_dimvector(a.sizes().slice(0, a.dim() - 2), b.sizes().slice(0, b.dim() - 2));
+  sizes.append({b.size(-2), b.size(-1)});
+  return make_columns(b, sizes);
+}
+
+at::Tensor matrix_exp(const at::Tensor& self) {
+  return make_contiguous(self);
+}
+
+at::Tensor householder_product(const at::Tensor& self, const at::Tensor& /*tau*/) {
+  return make_columns(self, at::DimVector(self.sizes()));
+}
+
 at::Tensor cdist(const at::Tensor& x1, const at::Tensor& x2, double /*p*/, std::optional<int64_t> /*compute_mode*/) {
   auto sizes = at::infer_size_dimvector(x1.sizes().slice(0, x1.dim() - 2), x2.sizes().slice(0, x2.dim() - 2));
   sizes.push_back(x1.size(-2));
@@ -58,6 +83,9 @@ void add_linear_algebra_kernels(MetaRegistrar& registrar) {
   registrar.add("vdot", &dot);
   registrar.add("addbmm", &addbmm);
   registrar.add("trace", &trace);
+  registrar.add("linalg_solve_triangular", &solve_triangular);
+  registrar.add("linalg_matrix_exp", &matrix_exp);
+  registrar.add("linalg_householder_product", &householder_product);
   registrar.add("_cdist_forward", &cdist);
   registrar.add("_cdist_backward", &cdist_backward);
 }

@@ -24,7 +24,9 @@ at::Tensor binary_cross_entropy(
     const at::Tensor& /*target*/,
     const OptionalTensor& /*weight*/,
     int64_t reduction) {
-  return reduction == at::Reduction::None ? at::empty_like(self) : make(self, {});
+  auto loss = at::empty_like(self);
+  // The kernel reduces into what it has computed: the number stays in a storage as large as the input.
+  return reduction == at::Reduction::None ? loss : resized(loss, {});
 }
 
 at::Tensor binary_cross_entropy_backward(

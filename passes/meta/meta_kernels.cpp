@@ -21,6 +21,7 @@ void register_missing_meta_kernels() {
     add_attention_kernels(registrar);
     add_convolution_kernels(registrar);
     add_dropout_kernels(registrar);
+    add_embedding_kernels(registrar);
     add_fft_kernels(registrar);
     add_indexing_kernels(registrar);
     add_linear_algebra_kernels(registrar);

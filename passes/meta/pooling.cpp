@@ -37,15 +37,19 @@ at::Tensor adaptive_avg_pool2d(const at::Tensor& self, at::IntArrayRef output_si
 }
 
 at::Tensor adaptive_avg_pool3d(const at::Tensor& self, at::IntArrayRef output_size) {
-  return make(self, with_last(self, output_size), self.suggest_memory_format());
+  return make(self, with_last(self, output_size));
 }
 
 at::Tensor& adaptive_avg_pool2d_out(const at::Tensor& self, at::IntArrayRef output_size, at::Tensor& out) {
   return resized(out, with_last(self, output_size), self.suggest_memory_format());
 }
 
-at::Tensor pool_backward(const at::Tensor& /*grad*/, const at::Tensor& self) {
+at::Tensor adaptive_avg_pool2d_backward(const at::Tensor& /*grad*/, const at::Tensor& self) {
   return make_suggested(self);
+}
+
+at::Tensor adaptive_avg_pool3d_backward(const at::Tensor& /*grad*/, const at::Tensor& self) {
+  return make_contiguous(self);
 }
 
 std::tuple<at::Tensor, at::Tensor> max_pool3d_with_indices(
@@ -100,10 +104,10 @@ at::Tensor max_unpool3d(
 
 void add_pooling_kernels(MetaRegistrar& registrar) {
   registrar.add("_adaptive_avg_pool2d", &adaptive_avg_pool2d);
-  registrar.add("_adaptive_avg_pool2d_backward", &pool_backward);
+  registrar.add("_adaptive_avg_pool2d_backward", &adaptive_avg_pool2d_backward);
   registrar.add("adaptive_avg_pool2d.out", &adaptive_avg_pool2d_out);
   registrar.add("_adaptive_avg_pool3d", &adaptive_avg_pool3d);
-  registrar.add("_adaptive_avg_pool3d_backward", &pool_backward);
+  registrar.add("_adaptive_avg_pool3d_backward", &adaptive_avg_pool3d_backward);
   registrar.add("max_pool3d_with_indices", &max_pool3d_with_indices);
   registrar.add("max_pool3d_with_indices_backward", &max_pool3d_with_indices_backward);
   registrar.add("max_unpool2d", &max_unpool2d);

@@ -35,6 +35,7 @@ class MetaRegistrar {
 void add_attention_kernels(MetaRegistrar& registrar);
 void add_convolution_kernels(MetaRegistrar& registrar);
 void add_dropout_kernels(MetaRegistrar& registrar);
+void add_embedding_kernels(MetaRegistrar& registrar);
 void add_fft_kernels(MetaRegistrar& registrar);
 void add_indexing_kernels(MetaRegistrar& registrar);
 void add_linear_algebra_kernels(MetaRegistrar& registrar);
