@@ -429,7 +429,7 @@ class Specialiser {
     std::vector<IValue> results(stack.end() - static_cast<int64_t>(node->outputs().size()), stack.end());
     if (on_meta) {
       check_dtypes(node, arguments);
-      emit(node, arguments, results);
+      emit(node, arguments, results, factory);
     }
     for (size_t i = 0; i < results.size(); ++i) {
       get(node->outputs()[i]) = std::move(results[i]);
@@ -532,9 +532,15 @@ class Specialiser {
     return *constant;
   }
 
-  void emit(Node* source, const std::vector<IValue>& arguments, std::vector<IValue>& results) {
+  void emit(Node* source, const std::vector<IValue>& arguments, std::vector<IValue>& results, bool factory) {
     std::vector<Value*> inputs;
-    for (const auto& argument : arguments) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      auto argument = arguments[i];
+      // A factory without a dtype makes the default one, which may be another when it is replayed.
+      if (factory && argument.isNone() && results.size() == 1 && results[0].isTensor() &&
+          i < source->schema().arguments().size() && source->schema().arguments()[i].name() == "dtype") {
+        argument = static_cast<int64_t>(results[0].toTensor().scalar_type());
+      }
       inputs.push_back(argument_value(argument, source));
     }
     auto* node = out_->create(source->kind(), inputs, 0);

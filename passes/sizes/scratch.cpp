@@ -11,8 +11,11 @@
 /// The scratchpads depend on threads and instruction set; the bounds below are above all that were seen.
 
 #include <algorithm>
+#include <thread>
 #include <unordered_map>
 #include <unordered_set>
+
+#include <ATen/Parallel.h>
 
 namespace recals {
 
@@ -120,13 +123,123 @@ int64_t matrix_product(const KernelCall& call) {
   return bytes;
 }
 
+/// Two sums for each channel of each sample.
+int64_t group_norm_backward(const KernelCall& call) {
+  const auto* input = defined(call.inputs, 1);
+  if (input == nullptr || input->dim() < 2) {
+    return 0;
+  }
+  return 2 * input->size(0) * input->size(1) * static_cast<int64_t>(input->element_size());
+}
+
+/// Four sums for each channel.
+int64_t batch_norm(const KernelCall& call) {
+  const auto* input = defined(call.inputs, 0);
+  return input == nullptr || input->dim() < 2 ? 0 : 4 * input->size(1) * static_cast<int64_t>(sizeof(double));
+}
+
+/// The gradients of weight and bias, once for each thread.
+int64_t layer_norm_backward(const KernelCall& call) {
+  const int64_t threads = std::max<int64_t>(at::get_num_threads(), std::thread::hardware_concurrency());
+  return 2 * threads * (nbytes(defined(call.outputs, 1)) + nbytes(defined(call.outputs, 2)));
+}
+
+/// Input and output in channels-last order.
+int64_t upsample(const KernelCall& call) {
+  return nbytes(defined(call.inputs, 0)) + nbytes(defined(call.outputs, 0));
+}
+
+/// A reduction in another dtype than its input's (sums of booleans) converts the input first.
+int64_t converting_reduction(const KernelCall& call) {
+  const auto* input = defined(call.inputs, 0);
+  const auto* output = defined(call.outputs, 0);
+  if (input == nullptr || output == nullptr || input->scalar_type() == output->scalar_type()) {
+    return 0;
+  }
+  return input->numel() * static_cast<int64_t>(output->element_size()) + 64;
+}
+
+/// Elementwise ops on mixed dtypes convert the inputs that are not of the dtype they compute in.
+int64_t mixed_dtypes(const KernelCall& call) {
+  std::vector<const at::Tensor*> tensors;
+  c10::ScalarType common = c10::kBool;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const auto* tensor = defined(call.inputs, i);
+    if (tensor != nullptr && tensor->dim() > 0) {
+      tensors.push_back(tensor);
+      common = c10::promoteTypes(common, tensor->scalar_type());
+    }
+  }
+  int64_t bytes = 0;
+  for (const auto* tensor : tensors) {
+    if (tensor->scalar_type() != common) {
+      bytes += tensor->numel() * static_cast<int64_t>(c10::elementSize(common));
+    }
+  }
+  return bytes;
+}
+
+int64_t input_and_output(const KernelCall& call) {
+  return nbytes(defined(call.inputs, 0)) + nbytes(defined(call.outputs, 0));
+}
+
+/// A copy of the values and one of their positions.
+int64_t selection(const KernelCall& call) {
+  const auto* input = defined(call.inputs, 0);
+  return input == nullptr ? 0 : nbytes(input) + input->numel() * static_cast<int64_t>(sizeof(int64_t));
+}
+
+/// Both inputs with two more columns.
+int64_t euclidean_distance(const KernelCall& call) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < 2; ++i) {
+    const auto* input = defined(call.inputs, i);
+    if (input != nullptr && input->dim() > 0 && input->size(-1) > 0) {
+      bytes += nbytes(input) / input->size(-1) * (input->size(-1) + 2);
+    }
+  }
+  return bytes;
+}
+
 using Rule = int64_t (*)(const KernelCall&);
 
 const std::unordered_map<std::string, Rule>& rules() {
   static const std::unordered_map<std::string, Rule> table = {
       {"aten::convolution", &convolution},
       {"aten::convolution_backward", &convolution_backward},
+      {"aten::native_batch_norm", &batch_norm},
       {"aten::native_batch_norm_backward", &batch_norm_backward},
+      {"aten::native_group_norm_backward", &group_norm_backward},
+      {"aten::native_layer_norm_backward", &layer_norm_backward},
+      {"aten::upsample_bilinear2d", &upsample},
+      {"aten::upsample_bicubic2d", &upsample},
+      {"aten::upsample_nearest2d", &upsample},
+      {"aten::_upsample_bilinear2d_aa", &upsample},
+      {"aten::sum", &converting_reduction},
+      {"aten::mean", &converting_reduction},
+      {"aten::prod", &converting_reduction},
+      {"aten::cumsum", &converting_reduction},
+      {"aten::cumprod", &converting_reduction},
+      {"aten::nansum", &converting_reduction},
+      {"aten::add", &mixed_dtypes},
+      {"aten::sub", &mixed_dtypes},
+      {"aten::mul", &mixed_dtypes},
+      {"aten::div", &mixed_dtypes},
+      {"aten::pow", &mixed_dtypes},
+      {"aten::maximum", &mixed_dtypes},
+      {"aten::minimum", &mixed_dtypes},
+      {"aten::addcmul", &mixed_dtypes},
+      {"aten::addcdiv", &mixed_dtypes},
+      {"aten::lerp", &mixed_dtypes},
+      {"aten::eq", &mixed_dtypes},
+      {"aten::ne", &mixed_dtypes},
+      {"aten::lt", &mixed_dtypes},
+      {"aten::le", &mixed_dtypes},
+      {"aten::gt", &mixed_dtypes},
+      {"aten::ge", &mixed_dtypes},
+      {"aten::logsumexp", &input_and_output},
+      {"aten::kthvalue", &selection},
+      {"aten::_euclidean_dist", &euclidean_distance},
       {"aten::mm", &matrix_product},
       {"aten::addmm", &matrix_product},
       {"aten::bmm", &matrix_product},
