@@ -5,6 +5,7 @@
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
 #include "passes/plan/plan_json.h"
+#include "passes/sizes/device_rules.h"
 #include "passes/verify/verify.h"
 
 namespace recals {
@@ -19,7 +20,7 @@ Analysis analyse(const Module& module, const std::string& method, const std::vec
   for (const auto& input : analysis.flat.inputs) {
     collect_tensors(input, analysis.inputs);
   }
-  analysis.program = Program::compile(analysis.flat.graph, {.meta = true});
+  analysis.program = compile_for_meta(analysis.flat.graph);
   analysis.sizes = dry_run(analysis.program, analysis.twin.value, analysis.inputs, analysis.flat.device.str());
   return analysis;
 }
@@ -78,10 +79,10 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
   planned.budgets = budgets;
   planned.simulated_peak = plan.predicted.peak[0].bytes;
   planned.graph = analysis.flat.graph->copy();
-  const auto numbering = Program::compile(planned.graph, {.meta = true});
+  const auto numbering = compile_for_meta(planned.graph);
   insert_boundaries(planned.graph, *numbering, analysis.sizes, plan);
   verify_boundaries(*planned.graph);
-  const auto program = Program::compile(planned.graph, {.meta = true});
+  const auto program = compile_for_meta(planned.graph);
   const auto dry = dry_run(program, analysis.twin.value, analysis.inputs, analysis.sizes.step.devices[0]);
   planned.peak = dry.peak;
   planned.held = dry.held;

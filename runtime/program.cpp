@@ -291,7 +291,7 @@ class Compiler {
     ProgramNode out;
     out.source = node;
     out.name = node->kind().toQualString();
-    out.op = node->getOperation();
+    out.op = options_.on_meta != nullptr ? options_.on_meta(*node) : node->getOperation();
     out.region = region;
     bool constant = true;
     for (auto* input : node->inputs()) {

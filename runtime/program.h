@@ -82,6 +82,9 @@ struct Attribute {
 struct CompileOptions {
   /// Run on meta tensors: devices in constants become meta, factories without a device make meta tensors.
   bool meta = false;
+  /// For meta: what runs in place of an op that takes another way on meta tensors than on the device
+  /// (passes/sizes/device_rules.h). Null: every op itself.
+  torch::jit::Operation (*on_meta)(const torch::jit::Node& node) = nullptr;
 };
 
 class RECALS_API Program {

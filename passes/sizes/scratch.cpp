@@ -138,10 +138,43 @@ int64_t batch_norm(const KernelCall& call) {
   return input == nullptr || input->dim() < 2 ? 0 : 4 * input->size(1) * static_cast<int64_t>(sizeof(double));
 }
 
+/// As many as may work on an op: the number of the moment may be raised before the step.
+int64_t threads() {
+  return std::max<int64_t>(at::get_num_threads(), std::thread::hardware_concurrency());
+}
+
+/// The block of queries that a thread of the CPU's flash attention works on, and the keys beside it.
+std::pair<int64_t, int64_t> attention_blocks(const at::Tensor& query, const at::Tensor& key) {
+  const int64_t length = query.size(-2);
+  return {length >= 768 ? 256 : length >= 192 ? 64 : 32, std::min<int64_t>(512, key.size(-2))};
+}
+
+/// Scores, two statistics of each row, and the result of a block, in float.
+int64_t flash_attention(const KernelCall& call) {
+  const auto* query = defined(call.inputs, 0);
+  const auto* key = defined(call.inputs, 1);
+  if (query == nullptr || key == nullptr || query->dim() < 4) {
+    return 0;
+  }
+  const auto [rows, columns] = attention_blocks(*query, *key);
+  return threads() * static_cast<int64_t>(sizeof(float)) * (rows * columns + 2 * rows + rows * query->size(-1));
+}
+
+/// Two blocks of scores, and a copy of the gradient if it is not laid out as the result.
+int64_t flash_attention_backward(const KernelCall& call) {
+  const auto* gradient = defined(call.inputs, 0);
+  const auto* query = defined(call.inputs, 1);
+  const auto* key = defined(call.inputs, 2);
+  if (query == nullptr || key == nullptr || query->dim() < 4) {
+    return 0;
+  }
+  const auto [rows, columns] = attention_blocks(*query, *key);
+  return threads() * static_cast<int64_t>(sizeof(float)) * 2 * rows * columns + nbytes(gradient) + KiB;
+}
+
 /// The gradients of weight and bias, once for each thread.
 int64_t layer_norm_backward(const KernelCall& call) {
-  const int64_t threads = std::max<int64_t>(at::get_num_threads(), std::thread::hardware_concurrency());
-  return 2 * threads * (nbytes(defined(call.outputs, 1)) + nbytes(defined(call.outputs, 2)));
+  return 2 * threads() * (nbytes(defined(call.outputs, 1)) + nbytes(defined(call.outputs, 2)));
 }
 
 /// Input and output in channels-last order.
@@ -211,6 +244,8 @@ const std::unordered_map<std::string, Rule>& rules() {
       {"aten::native_batch_norm_backward", &batch_norm_backward},
       {"aten::native_group_norm_backward", &group_norm_backward},
       {"aten::native_layer_norm_backward", &layer_norm_backward},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", &flash_attention},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &flash_attention_backward},
       {"aten::upsample_bilinear2d", &upsample},
       {"aten::upsample_bicubic2d", &upsample},
       {"aten::upsample_nearest2d", &upsample},

@@ -12,6 +12,7 @@
 
 #include "passes/boundaries/boundaries.h"
 #include "passes/pipeline.h"
+#include "passes/sizes/device_rules.h"
 #include "runtime/executor.h"
 #include "runtime/memory_tracker.h"
 
@@ -55,9 +56,9 @@ inline bool everything(const plan::Storage&) {
 /// The flat graph with the plan's boundaries, compiled.
 inline std::shared_ptr<const Program> program_under(const Analysis& analysis, const plan::Plan& plan, bool meta) {
   auto graph = analysis.flat.graph->copy();
-  const auto numbering = Program::compile(graph, {.meta = true});
+  const auto numbering = compile_for_meta(graph);
   insert_boundaries(graph, *numbering, analysis.sizes, plan);
-  return Program::compile(graph, {.meta = meta});
+  return meta ? compile_for_meta(graph) : Program::compile(graph);
 }
 
 struct StepResult {

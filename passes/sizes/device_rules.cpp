@@ -1,0 +1,78 @@
+#include "passes/sizes/device_rules.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+
+namespace recals {
+
+namespace {
+
+using torch::jit::Stack;
+
+/// Does scaled_dot_product_attention take the CPU's flash kernel? The conditions are those of torch's own choice
+/// (ATen/native/transformers/sdp_utils_cpp.cpp); grouped queries are left to the composite form.
+bool takes_flash(
+    const at::Tensor& query,
+    const at::Tensor& key,
+    const at::Tensor& value,
+    const std::optional<at::Tensor>& mask,
+    double dropout,
+    bool grouped) {
+  if (!at::globalContext().userEnabledFlashSDP() || dropout != 0.0 || grouped) {
+    return false;
+  }
+  for (const auto* tensor : {&query, &key, &value}) {
+    if (tensor->dim() != 4 || tensor->size(2) == 0 || tensor->size(3) != query.size(3) || tensor->stride(3) != 1 ||
+        tensor->size(0) != query.size(0) || tensor->size(1) != query.size(1) || !at::isFloatingType(tensor->scalar_type())) {
+      return false;
+    }
+  }
+  return !mask || !mask->requires_grad();
+}
+
+/// A boolean mask is converted to one that is added.
+std::optional<at::Tensor> additive(const std::optional<at::Tensor>& mask, const at::Tensor& query) {
+  if (!mask || mask->scalar_type() != at::kBool) {
+    return mask;
+  }
+  at::NoGradGuard no_grad;
+  return at::zeros_like(*mask, query.options());
+}
+
+torch::jit::Operation attention(const torch::jit::Node& node) {
+  return [composite = node.getOperation(), count = node.inputs().size()](Stack& stack) mutable {
+    auto argument = [&](size_t i) -> const c10::IValue& { return stack[stack.size() - count + i]; };
+    const auto query = argument(0).toTensor();
+    const auto key = argument(1).toTensor();
+    const auto value = argument(2).toTensor();
+    const auto mask = argument(3).toOptional<at::Tensor>();
+    const bool grouped = count > 7 && argument(7).toBool();
+    if (!takes_flash(query, key, value, mask, argument(4).toDouble(), grouped)) {
+      composite(stack);
+      return;
+    }
+    const bool causal = argument(5).toBool();
+    const auto scale = argument(6).toOptional<double>();
+    torch::jit::drop(stack, count);
+    stack.emplace_back(std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, causal, additive(mask, query), scale)));
+  };
+}
+
+torch::jit::Operation on_meta(const torch::jit::Node& node) {
+  if (node.kind() == c10::aten::scaled_dot_product_attention) {
+    return attention(node);
+  }
+  return node.getOperation();
+}
+
+} // namespace
+
+std::shared_ptr<const Program> compile_for_meta(const std::shared_ptr<torch::jit::Graph>& graph) {
+  CompileOptions options;
+  options.meta = true;
+  options.on_meta = &on_meta;
+  return Program::compile(graph, options);
+}
+
+} // namespace recals
