@@ -79,7 +79,8 @@ std::optional<int64_t> unit_bytes(std::string_view unit) {
   if (unit.size() != 1 && !binary) {
     return std::nullopt;
   }
-  const size_t power = std::string_view("kmgt").find(static_cast<char>(std::tolower(static_cast<unsigned char>(unit[0]))));
+  const size_t power =
+      std::string_view("kmgt").find(static_cast<char>(std::tolower(static_cast<unsigned char>(unit[0]))));
   if (power == std::string_view::npos) {
     return std::nullopt;
   }

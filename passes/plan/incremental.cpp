@@ -526,6 +526,8 @@ void IncrementalSimulator::flip(const std::vector<int>& storages) {
   for (const int s : touched_storages_) {
     set_forward_end(s, forward_end(s));
   }
+  work_ +=
+      static_cast<int64_t>(10 + pool_.size() + 2 * members_.size() + 2 * touched_storages_.size() + 4 * log_.size());
 }
 
 /// Plays the backward of one component, alone: what it caches and when depends on nothing else.

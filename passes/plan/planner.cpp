@@ -11,7 +11,7 @@ namespace {
 
 std::string human_seconds(double seconds) {
   char text[32];
-  if (seconds < 1e-3) {
+  if (seconds < 1e-4) {
     std::snprintf(text, sizeof(text), "%.3g us", seconds * 1e6);
   } else if (seconds < 1) {
     std::snprintf(text, sizeof(text), "%.3g ms", seconds * 1e3);

@@ -17,8 +17,9 @@ struct Region {
 struct Plan {
   std::vector<Fate> fates; ///< per storage
   std::vector<std::string> reasons; ///< per storage: why this fate, for a person
-  std::vector<Region> regions; ///< disjoint, in forward order; every node of N is inside one, and no
-                               ///< component (Note [What the executor does with fates]) is in two
+  /// Disjoint, in forward order; every node of N is inside one, and no component
+  /// (Note [What the executor does with fates]) is in two.
+  std::vector<Region> regions;
   Simulation predicted;
 };
 

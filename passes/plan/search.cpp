@@ -78,10 +78,17 @@ class Search {
     step.flip(flip_);
   }
 
-  int tries(int per_choice) const {
-    // The constant: small graphs are cheap, and ten choices already have a thousand sets of fates.
-    return static_cast<int>(
-        std::min<int64_t>(options_.most_tries, int64_t{per_choice} * static_cast<int64_t>(choices_.size()) + 1000));
+  /// How long to anneal.
+  struct Effort {
+    int64_t tries;
+    int64_t work;
+  };
+  Effort effort(double share_of_tries, double share_of_work) const {
+    // Ten choices already have a thousand sets of fates, hence the constant.
+    const double tries = static_cast<double>(options_.tries_per_choice) * static_cast<double>(choices_.size() + 4);
+    return {
+        static_cast<int64_t>(tries * share_of_tries),
+        static_cast<int64_t>(static_cast<double>(options_.most_work) * share_of_work)};
   }
 
   /// For every family of checkpoints, and none: the greedy plan, and the plan that recomputes everything between them.
@@ -91,7 +98,7 @@ class Search {
     std::vector<uint8_t> last;
     for (const int segments : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
       const std::vector<uint8_t> kept = crossing(index_, segments, 0.4);
-      if (kept == last) {
+      if (!starts.empty() && kept == last) {
         continue;
       }
       last = kept;
@@ -186,7 +193,7 @@ class Search {
   /// Anneals the two best starts.
   State cheapest(IncrementalSimulator& step, const std::vector<State>& starts) {
     State best = starts.front();
-    const int each = tries(options_.tries_per_choice) / 2;
+    const Effort each = effort(0.5, 0.5);
     for (size_t i = 0; i < std::min<size_t>(starts.size(), 2); ++i) {
       step.set_fates(starts[i].fates);
       if (!starts[i].fits()) {
@@ -204,18 +211,19 @@ class Search {
 
   /// Simulated annealing from where `step` is. The price of what is above the limits moves so that about half of the
   /// states on the way fit: the good plans lie at that edge. `until_it_fits`: the first that fits will do.
-  State anneal(IncrementalSimulator& step, int tries, double heat, uint64_t seed, bool until_it_fits) {
+  State anneal(IncrementalSimulator& step, const Effort& effort, double heat, uint64_t seed, bool until_it_fits) {
     State best = state_of(step);
     if (choices_.empty() || (until_it_fits && best.fits())) {
       return best;
     }
     std::mt19937_64 random(seed);
-    const double cooling = std::pow(1e-3, 1.0 / tries);
+    const double begin = heat;
+    const int64_t work = step.work();
     double price = 1;
     int not_fitting = 0;
     int64_t ticks = best.ticks;
     double violation = best.violation;
-    for (int i = 0; i < tries; ++i, heat *= cooling) {
+    for (int64_t i = 0; i < effort.tries && step.work() - work < effort.work; ++i) {
       pick_flips(step, random);
       if (flip_.empty()) {
         continue;
@@ -241,6 +249,10 @@ class Search {
       }
       not_fitting += violation > 0 ? 1 : 0;
       if (i % 50 == 49) {
+        const double done = std::max(
+            static_cast<double>(i) / static_cast<double>(effort.tries),
+            static_cast<double>(step.work() - work) / static_cast<double>(effort.work));
+        heat = begin * std::pow(1e-3, done);
         if (not_fitting > 30) {
           price *= 1.1;
         } else if (not_fitting < 20) {
@@ -307,7 +319,7 @@ class Search {
       }
       IncrementalSimulator step(index_, limits);
       step.set_fates(starting_points(step).front().fates);
-      state = anneal(step, tries(kTriesToShrink), kHot, 1, true);
+      state = anneal(step, effort(0.4, 0.15), kHot, 1, true);
       if (state.fits()) {
         return state;
       }
@@ -333,14 +345,14 @@ class Search {
       drop_all[s] = Fate::Recompute;
     }
 
-    const int each = tries(kTriesToShrink);
-    const int attempts = std::clamp(60000 / each, 2, 6);
+    const Effort each = effort(0.4, 0.15);
+    const int64_t attempts = std::clamp<int64_t>(50000 / std::max<int64_t>(each.tries, 1), 2, 6);
     int64_t impossible = 0; // as far as we know
     while (least - impossible > std::max<int64_t>(least / 200, 1)) {
-      limits[device] = std::max(impossible + (least - impossible) / 2, least - least / 10);
+      limits[device] = std::max(impossible + (least - impossible) / 2, least - std::max<int64_t>(least / 10, 1));
       step.set_limits(limits);
       bool found = false;
-      for (int k = 0; k < attempts && !found; ++k) {
+      for (int64_t k = 0; k < attempts && !found; ++k) {
         step.set_fates(k % 2 == 0 ? best.fates : drop_all);
         State state = anneal(step, each, k < 2 ? kHot : kVeryHot, static_cast<uint64_t>(k), true);
         found = state.fits();
@@ -356,8 +368,6 @@ class Search {
     }
     return best;
   }
-
-  static constexpr int kTriesToShrink = 200;
 
   const StepIndex& index_;
   const SearchOptions& options_;

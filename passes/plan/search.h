@@ -9,9 +9,10 @@
 namespace recals::plan {
 
 struct SearchOptions {
-  /// Sets of fates that annealing tries for each storage that has a choice, and at most in all.
+  /// Sets of fates that annealing tries for each storage that has a choice.
   int tries_per_choice = 300;
-  int most_tries = 400000;
+  /// What bounds it for large steps, in units of IncrementalSimulator::work: about a second.
+  int64_t most_work = 40'000'000;
 };
 
 struct Found {

@@ -199,7 +199,8 @@ inline bool Simulator::touch(int device, int64_t bytes) {
     if (stop_above_) {
       return false;
     }
-    violation_ += static_cast<double>(bytes - limits_[device]) / static_cast<double>(std::max<int64_t>(limits_[device], 1));
+    violation_ +=
+        static_cast<double>(bytes - limits_[device]) / static_cast<double>(std::max<int64_t>(limits_[device], 1));
   }
   if (curve_) {
     most_[device] = std::max(most_[device], bytes);

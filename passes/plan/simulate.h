@@ -17,8 +17,9 @@
 /// Backward. `Use` of a slot whose storage is in D and not cached runs the nodes that it needs and that are not
 /// cached, in forward order. During a replay a node costs `transient` (+ `rng_bytes` while the outer generator state
 /// is put aside); after it, a written storage stays cached while somebody of N that has not yet run reads it, or it
-/// is in D and has a slot that is not yet released; the rest goes at once. Reading and releasing count down. A
-/// component lets go of what it holds, and of its generator states, when all its slots in D are released.
+/// is in D and has a slot that is not yet released; the rest goes at once, so does the second copy of a storage that is
+/// kept. Reading and releasing count down. A component lets go of what it holds, of its generator states and of what it
+/// has cached for nodes that nobody will ask for any more, when all its slots in D are released.
 /// So every node is replayed at most once, and what is recomputed lives no longer than its last use.
 
 #include <optional>

@@ -24,7 +24,8 @@ struct TransformerSize {
 };
 
 inline StepGraph transformer(const TransformerSize& size) {
-  StepBuilder b(size.device_change >= 0 ? std::vector<std::string>{"cuda:0", "cuda:1"} : std::vector<std::string>{"cpu"});
+  StepBuilder b(
+      size.device_change >= 0 ? std::vector<std::string>{"cuda:0", "cuda:1"} : std::vector<std::string>{"cpu"});
   const int64_t row = size.tokens * size.width * 4;
   const double rows = static_cast<double>(size.tokens);
   const double width = static_cast<double>(size.width);
@@ -38,7 +39,8 @@ inline StepGraph transformer(const TransformerSize& size) {
     for (const int64_t write : writes) {
       bytes += write;
     }
-    const int n = b.node("aten::" + op, std::move(reads), std::move(writes), pointwise_seconds(static_cast<double>(bytes)), device);
+    const int n = b.node(
+        "aten::" + op, std::move(reads), std::move(writes), pointwise_seconds(static_cast<double>(bytes)), device);
     b.graph.nodes[n].module = module;
     return n;
   };
@@ -111,7 +113,11 @@ inline StepGraph transformer(const TransformerSize& size) {
 inline StepGraph residual_network(int stages, int blocks, int64_t bytes) {
   StepBuilder b;
   const auto conv = [&](int in, int64_t out_bytes) {
-    const int n = b.node("aten::convolution", in < 0 ? std::vector<int>{} : std::vector<int>{in}, {out_bytes}, static_cast<double>(bytes) * 600e-12);
+    const int n = b.node(
+        "aten::convolution",
+        in < 0 ? std::vector<int>{} : std::vector<int>{in},
+        {out_bytes},
+        static_cast<double>(bytes) * 600e-12);
     if (in >= 0) {
       b.save(n, in);
     }
@@ -119,7 +125,8 @@ inline StepGraph residual_network(int stages, int blocks, int64_t bytes) {
   };
   const auto batch_norm = [&](int in) {
     const int64_t size = b.graph.storages[in].bytes;
-    const int n = b.node("aten::native_batch_norm", {in}, {size, 512}, pointwise_seconds(3.0 * static_cast<double>(size)));
+    const int n =
+        b.node("aten::native_batch_norm", {in}, {size, 512}, pointwise_seconds(3.0 * static_cast<double>(size)));
     b.save(n, in);
     b.save(n, b.out(n, 1));
     return b.out(n);
@@ -150,11 +157,16 @@ inline StepGraph residual_network(int stages, int blocks, int64_t bytes) {
 inline StepGraph u_shaped(int levels, int64_t bytes) {
   StepBuilder b;
   const auto conv_relu = [&](int in, int64_t out_bytes) {
-    const int conv = b.node("aten::convolution", in < 0 ? std::vector<int>{} : std::vector<int>{in}, {out_bytes}, static_cast<double>(out_bytes) * 500e-12);
+    const int conv = b.node(
+        "aten::convolution",
+        in < 0 ? std::vector<int>{} : std::vector<int>{in},
+        {out_bytes},
+        static_cast<double>(out_bytes) * 500e-12);
     if (in >= 0) {
       b.save(conv, in);
     }
-    const int relu = b.node("aten::relu", {b.out(conv)}, {out_bytes}, pointwise_seconds(2.0 * static_cast<double>(out_bytes)));
+    const int relu =
+        b.node("aten::relu", {b.out(conv)}, {out_bytes}, pointwise_seconds(2.0 * static_cast<double>(out_bytes)));
     b.save(relu, b.out(relu));
     return b.out(relu);
   };
@@ -163,7 +175,8 @@ inline StepGraph u_shaped(int levels, int64_t bytes) {
   for (int level = 0; level < levels; ++level) {
     x = conv_relu(conv_relu(x, bytes), bytes);
     skips.push_back(x);
-    const int pool = b.node("aten::max_pool2d", {x}, {bytes / 4, bytes / 2}, pointwise_seconds(static_cast<double>(bytes)));
+    const int pool =
+        b.node("aten::max_pool2d", {x}, {bytes / 4, bytes / 2}, pointwise_seconds(static_cast<double>(bytes)));
     b.save(pool, x);
     b.save(pool, b.out(pool, 1));
     x = b.out(pool);
@@ -173,7 +186,8 @@ inline StepGraph u_shaped(int levels, int64_t bytes) {
   for (int level = levels - 1; level >= 0; --level) {
     bytes *= 2;
     const int up = b.node("aten::upsample", {x}, {bytes}, pointwise_seconds(2.0 * static_cast<double>(bytes)));
-    const int cat = b.node("aten::cat", {b.out(up), skips[level]}, {2 * bytes}, pointwise_seconds(4.0 * static_cast<double>(bytes)));
+    const int cat = b.node(
+        "aten::cat", {b.out(up), skips[level]}, {2 * bytes}, pointwise_seconds(4.0 * static_cast<double>(bytes)));
     x = conv_relu(conv_relu(b.out(cat), bytes), bytes);
   }
   const int loss = b.node("aten::mse_loss", {x}, {4}, 1e-6);

@@ -23,7 +23,12 @@ struct StepBuilder {
   }
 
   /// A node that reads storages and allocates storages of the given bytes. Its transient is what it writes.
-  int node(const std::string& op, std::vector<int> reads, std::vector<int64_t> writes, double seconds = 1, int device = 0) {
+  int node(
+      const std::string& op,
+      std::vector<int> reads,
+      std::vector<int64_t> writes,
+      double seconds = 1,
+      int device = 0) {
     Node node;
     node.op = op;
     node.reads = std::move(reads);

@@ -1,0 +1,471 @@
+#include "passes/plan/planner.h"
+
+#include <chrono>
+#include <cstdio>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "families.h"
+#include "passes/plan/search.h"
+#include "reference_simulator.h"
+
+namespace recals::plan::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using Budgets = std::vector<int64_t>;
+
+std::vector<int64_t> plain_peaks(const StepGraph& graph) {
+  std::vector<int64_t> peaks;
+  for (const PeakPoint& peak : keep_all(graph).predicted.peak) {
+    peaks.push_back(peak.bytes);
+  }
+  return peaks;
+}
+
+Budgets share_of(const std::vector<int64_t>& peaks, int64_t percent) {
+  Budgets budgets;
+  for (const int64_t peak : peaks) {
+    budgets.push_back(peak * percent / 100);
+  }
+  return budgets;
+}
+
+double forward_seconds(const StepGraph& graph) {
+  double seconds = 0;
+  for (const Node& node : graph.nodes) {
+    seconds += node.seconds;
+  }
+  return seconds;
+}
+
+/// Everything a plan promises.
+void expect_sound(const StepGraph& graph, const Plan& plan, const Budgets& budgets) {
+  const Simulation s = simulate(graph, plan.fates);
+  ASSERT_EQ(plan.fates.size(), graph.storages.size());
+  ASSERT_EQ(plan.reasons.size(), graph.storages.size());
+  EXPECT_EQ(plan.predicted.replayed, s.replayed);
+  EXPECT_EQ(plan.predicted.recompute_seconds, s.recompute_seconds);
+  for (size_t d = 0; d < budgets.size(); ++d) {
+    EXPECT_EQ(plan.predicted.peak[d].bytes, s.peak[d].bytes);
+    EXPECT_LE(s.peak[d].bytes, budgets[d]) << "device " << d;
+  }
+  std::vector<int> slots(graph.storages.size(), 0);
+  for (const Slot& slot : graph.slots) {
+    ++slots[slot.storage];
+  }
+  for (size_t i = 0; i < graph.storages.size(); ++i) {
+    const Storage& storage = graph.storages[i];
+    EXPECT_FALSE(plan.reasons[i].empty());
+    if (plan.fates[i] == Fate::Recompute) {
+      EXPECT_TRUE(storage.recomputable && !storage.output && !storage.pinned);
+      EXPECT_THAT(plan.reasons[i], StartsWith("recomputed: "));
+      // A fate is Recompute only where its node runs again.
+      EXPECT_TRUE(std::binary_search(s.replayed.begin(), s.replayed.end(), storage.producer));
+    }
+  }
+  // Regions: in order, disjoint, around every node of N.
+  for (size_t r = 0; r < plan.regions.size(); ++r) {
+    EXPECT_LE(plan.regions[r].first, plan.regions[r].last);
+    if (r > 0) {
+      EXPECT_GT(plan.regions[r].first, plan.regions[r - 1].last);
+    }
+  }
+  const auto region_of = [&](int node) {
+    for (size_t r = 0; r < plan.regions.size(); ++r) {
+      if (plan.regions[r].first <= node && node <= plan.regions[r].last) {
+        return static_cast<int>(r);
+      }
+    }
+    return -1;
+  };
+  for (const int n : s.replayed) {
+    ASSERT_GE(region_of(n), 0);
+    for (const int read : graph.nodes[n].reads) {
+      if (plan.fates[read] == Fate::Recompute) {
+        EXPECT_EQ(region_of(n), region_of(graph.storages[read].producer)) << "a component in two regions";
+      }
+    }
+  }
+}
+
+StepGraph some_network(uint64_t seed) {
+  Random random(seed * 31 + 7);
+  switch (seed % 6) {
+    case 0: // a chain
+      return random_network(seed, static_cast<int>(draw(random, 2, 40)), 0, 1, false);
+    case 1: // residual
+      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 25, 1, false);
+    case 2: // dense
+      return random_network(seed, static_cast<int>(draw(random, 4, 30)), 90, 1, false);
+    case 3: // gradients that are larger than the activations
+      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 20, 3, false);
+    case 4:
+      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 20, 1, true);
+    default:
+      return u_shaped(static_cast<int>(draw(random, 1, 3)), 1 << draw(random, 6, 12));
+  }
+}
+
+TEST(Planner, NegativeTwin_WhereTheBudgetDoesNotBindNothingIsRecomputed) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const StepGraph graph = some_network(seed);
+    const std::vector<int64_t> peaks = plain_peaks(graph);
+    for (const Budgets& budgets : {peaks, Budgets(peaks.size(), kNoBudget)}) {
+      const auto result = choose(graph, budgets);
+      ASSERT_TRUE(std::holds_alternative<Plan>(result));
+      const Plan& plan = std::get<Plan>(result);
+      EXPECT_EQ(plan.fates, std::vector<Fate>(graph.storages.size(), Fate::Keep));
+      EXPECT_TRUE(plan.regions.empty());
+      EXPECT_TRUE(plan.predicted.replayed.empty());
+      EXPECT_EQ(plan.predicted.recompute_seconds, 0);
+      expect_sound(graph, plan, budgets);
+    }
+  }
+}
+
+TEST(Planner, OneByteUnderThePlainPeakIsPlannedOrRefused) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const StepGraph graph = some_network(seed);
+    Budgets budgets = plain_peaks(graph);
+    --budgets[0];
+    const auto result = choose(graph, budgets);
+    if (const Plan* plan = std::get_if<Plan>(&result)) {
+      EXPECT_FALSE(plan->predicted.replayed.empty()) << "seed " << seed;
+      expect_sound(graph, *plan, budgets);
+    }
+  }
+}
+
+TEST(Planner, NeverOverBudget) {
+  int fits = 0;
+  for (uint64_t seed = 0; seed < 150 && !HasFatalFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const StepGraph graph = some_network(seed);
+    Random random(seed);
+    const Budgets budgets = share_of(plain_peaks(graph), draw(random, 45, 99));
+    const auto result = choose(graph, budgets);
+    if (const Plan* plan = std::get_if<Plan>(&result)) {
+      ++fits;
+      expect_sound(graph, *plan, budgets);
+      // And not by an error that planner and simulator share.
+      const Simulation slow = ReferenceSimulator(graph, plan->fates).run(false);
+      for (size_t d = 0; d < budgets.size(); ++d) {
+        EXPECT_LE(slow.peak[d].bytes, budgets[d]);
+      }
+    } else {
+      const Infeasible& infeasible = std::get<Infeasible>(result);
+      ASSERT_EQ(infeasible.smallest.size(), budgets.size());
+      EXPECT_GT(infeasible.smallest[infeasible.device], budgets[infeasible.device]);
+      EXPECT_GT(infeasible.at.bytes, budgets[infeasible.device]);
+    }
+  }
+  EXPECT_GT(fits, 90);
+}
+
+/// With little effort, so that there can be thousands, and on graphs that no model has.
+TEST(Planner, NeverOverBudgetOnThousands) {
+  SearchOptions quick;
+  quick.tries_per_choice = 5;
+  int fits = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    const StepGraph graph = seed % 3 == 0 ? anything(seed) : some_network(seed);
+    Simulator simulator(graph);
+    simulator.run(std::vector<Fate>(graph.storages.size(), Fate::Keep));
+    Random random(seed);
+    Budgets budgets;
+    for (const PeakPoint& peak : simulator.peak()) {
+      budgets.push_back(chance(random, 10) ? kNoBudget : peak.bytes * draw(random, 20, 100) / 100);
+    }
+    const Found found = search(simulator.index(), budgets, quick);
+    simulator.run(found.fates);
+    bool within = true;
+    for (size_t d = 0; d < budgets.size(); ++d) {
+      within &= simulator.peak()[d].bytes <= budgets[d];
+    }
+    ASSERT_EQ(found.fits, within) << "seed " << seed;
+    fits += within;
+  }
+  EXPECT_GT(fits, 1000);
+}
+
+TEST(Planner, SmallestBudgetWorks) {
+  int checked = 0;
+  for (uint64_t seed = 0; seed < 12 && !HasFatalFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const StepGraph graph = some_network(seed);
+    const Budgets tiny(graph.devices.size(), 1);
+    const auto result = choose(graph, tiny);
+    ASSERT_TRUE(std::holds_alternative<Infeasible>(result));
+    Budgets smallest = std::get<Infeasible>(result).smallest;
+    const auto again = choose(graph, smallest);
+    ASSERT_TRUE(std::holds_alternative<Plan>(again));
+    expect_sound(graph, std::get<Plan>(again), smallest);
+
+    --smallest[0];
+    const auto less = choose(graph, smallest);
+    if (const Plan* plan = std::get_if<Plan>(&less)) {
+      expect_sound(graph, *plan, smallest); // the answer was not the optimum, and is used
+    } else {
+      EXPECT_EQ(std::get<Infeasible>(less).device, 0);
+    }
+    ++checked;
+  }
+  EXPECT_EQ(checked, 12);
+}
+
+TEST(Planner, SmallestBudgetKeepsTheBudgetsThatCanBeMet) {
+  TransformerSize size{4, 256, 64, 256, true, 2};
+  const StepGraph graph = transformer(size);
+  const std::vector<int64_t> peaks = plain_peaks(graph);
+  const auto result = choose(graph, {1, peaks[1] - 1});
+  ASSERT_TRUE(std::holds_alternative<Infeasible>(result));
+  const Infeasible& infeasible = std::get<Infeasible>(result);
+  EXPECT_EQ(infeasible.device, 0);
+  EXPECT_EQ(infeasible.smallest[1], peaks[1] - 1);
+  EXPECT_LT(infeasible.smallest[0], peaks[0]);
+  const auto again = choose(graph, infeasible.smallest);
+  ASSERT_TRUE(std::holds_alternative<Plan>(again));
+  expect_sound(graph, std::get<Plan>(again), infeasible.smallest);
+
+  // A device without a budget stays without.
+  const auto one = choose(graph, {kNoBudget, 1});
+  ASSERT_TRUE(std::holds_alternative<Infeasible>(one));
+  EXPECT_EQ(std::get<Infeasible>(one).device, 1);
+  EXPECT_EQ(std::get<Infeasible>(one).smallest[0], kNoBudget);
+}
+
+TEST(Planner, RefusesWhatNothingCanChange) {
+  // The gradients alone take 100.
+  StepBuilder step;
+  const int a = step.node("a", {}, {8});
+  step.save(a, step.out(a));
+  step.change(100);
+  step.use(0);
+  step.release(0);
+  const auto result = choose(step.graph, {50});
+  ASSERT_TRUE(std::holds_alternative<Infeasible>(result));
+  const Infeasible& infeasible = std::get<Infeasible>(result);
+  // At the use, a is back: 108. Kept, it would be the same.
+  EXPECT_EQ(infeasible.smallest, Budgets{108});
+  EXPECT_EQ(infeasible.at.bytes, 108);
+  EXPECT_TRUE(infeasible.at.in_backward);
+}
+
+TEST(Planner, SameQuestionSameAnswer) {
+  for (const StepGraph& graph : {transformer({}), u_shaped(3, 4096), random_network(5, 60, 20, 1, true)}) {
+    const Budgets budgets = share_of(plain_peaks(graph), 60);
+    const auto first = choose(graph, budgets);
+    const auto second = choose(graph, budgets);
+    ASSERT_TRUE(std::holds_alternative<Plan>(first));
+    EXPECT_EQ(std::get<Plan>(first).fates, std::get<Plan>(second).fates);
+  }
+}
+
+TEST(Planner, KeepsMatrixProductsWhileCheaperThingsDo) {
+  const StepGraph graph = transformer({12, 2048, 512, 512, true, -1});
+  const Budgets budgets = share_of(plain_peaks(graph), 70);
+  const auto result = choose(graph, budgets);
+  ASSERT_TRUE(std::holds_alternative<Plan>(result));
+  const Plan& plan = std::get<Plan>(result);
+  expect_sound(graph, plan, budgets);
+  for (const int n : plan.predicted.replayed) {
+    EXPECT_NE(graph.nodes[n].op, "aten::linear");
+    EXPECT_NE(graph.nodes[n].op, "aten::_scaled_dot_product_flash_attention");
+  }
+  EXPECT_LT(plan.predicted.recompute_seconds, 0.03 * forward_seconds(graph));
+}
+
+/// What torch.utils.checkpoint around every `blocks` layers does: keep the inputs of the blocks, recompute the rest.
+std::vector<Fate> checkpoint_every(const StepGraph& graph, int blocks) {
+  std::vector<Fate> fates(graph.storages.size(), Fate::Recompute);
+  int layer = -1;
+  for (const Node& node : graph.nodes) {
+    const size_t dot = node.module.find('.');
+    const int now = dot == std::string::npos ? -1 : std::stoi(node.module.substr(dot + 1));
+    if (now != layer && (now < 0 || now % blocks == 0)) {
+      for (const int s : node.reads) {
+        fates[s] = Fate::Keep;
+      }
+    }
+    layer = now;
+  }
+  return fates;
+}
+
+TEST(Planner, BeatsCheckpointsAroundBlocks) {
+  for (const bool dropout : {false, true}) {
+    const StepGraph graph = transformer({12, 2048, 512, 512, dropout, -1});
+    for (const int blocks : {1, 2, 3}) {
+      const Simulation theirs = simulate(graph, checkpoint_every(graph, blocks));
+      const Budgets budgets{theirs.peak[0].bytes};
+      const auto result = choose(graph, budgets);
+      ASSERT_TRUE(std::holds_alternative<Plan>(result));
+      const Plan& plan = std::get<Plan>(result);
+      expect_sound(graph, plan, budgets);
+      std::printf(
+          "%s, every %d: at %.1f %% of the plain peak checkpoints recompute %.1f %% of the forward, the plan %.1f %%\n",
+          dropout ? "dropout" : "no dropout",
+          blocks,
+          100.0 * static_cast<double>(budgets[0]) / static_cast<double>(plain_peaks(graph)[0]),
+          100 * theirs.recompute_seconds / forward_seconds(graph),
+          100 * plan.predicted.recompute_seconds / forward_seconds(graph));
+      EXPECT_LT(plan.predicted.recompute_seconds, 0.85 * theirs.recompute_seconds);
+    }
+  }
+}
+
+/// All sets of fates of graphs that are small enough.
+TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
+  int graphs = 0;
+  int optimal = 0;
+  double worst = 1;
+  double sum = 0;
+  int smallest_found = 0;
+  int smallest_asked = 0;
+  double worst_smallest = 1;
+  for (uint64_t seed = 0; graphs < 250; ++seed) {
+    const StepGraph graph =
+        seed % 2 == 0 ? anything(seed) : random_network(seed, 9, 40, 1 + static_cast<double>(seed % 3), seed % 5 == 0);
+    Simulator simulator(graph);
+    const StepIndex& index = simulator.index();
+    std::vector<int> choices;
+    for (int s = 0; s < index.storages; ++s) {
+      if (index.recomputable[s] && !index.stays[s] && (index.slots[s] > 0 || index.readers.size(s) > 0)) {
+        choices.push_back(s);
+      }
+    }
+    if (choices.size() < 4 || choices.size() > 11) {
+      continue;
+    }
+    const auto for_all_sets = [&](const auto& visit) {
+      for (int set = 0; set < 1 << choices.size(); ++set) {
+        std::vector<Fate> fates(index.storages, Fate::Keep);
+        for (size_t i = 0; i < choices.size(); ++i) {
+          fates[choices[i]] = (set >> i & 1) != 0 ? Fate::Recompute : Fate::Keep;
+        }
+        visit(fates);
+      }
+    };
+    // A budget between the least that any set has and the plain step's peak.
+    std::vector<int64_t> least(index.devices, std::numeric_limits<int64_t>::max());
+    for_all_sets([&](const std::vector<Fate>& fates) {
+      simulator.run(fates);
+      for (int d = 0; d < index.devices; ++d) {
+        least[d] = std::min(least[d], simulator.peak()[d].bytes);
+      }
+    });
+    simulator.run(std::vector<Fate>(index.storages, Fate::Keep));
+    Random random(seed);
+    Budgets budgets;
+    for (int d = 0; d < index.devices; ++d) {
+      budgets.push_back(draw(random, least[d], std::max(least[d], simulator.peak()[d].bytes - 1)));
+    }
+    double optimum = std::numeric_limits<double>::infinity();
+    for_all_sets([&](const std::vector<Fate>& fates) {
+      if (simulator.fits(fates, budgets, optimum)) {
+        optimum = std::min(optimum, simulator.recompute_seconds());
+      }
+    });
+    const auto result = choose(graph, budgets);
+    const Plan* plan = std::get_if<Plan>(&result);
+    if (optimum == std::numeric_limits<double>::infinity()) {
+      EXPECT_FALSE(plan); // two devices that cannot both be at their least
+      continue;
+    }
+    ++graphs;
+    ASSERT_TRUE(plan) << "seed " << seed << ": a plan exists, and none was found";
+    const double mine = plan->predicted.recompute_seconds;
+    EXPECT_GE(mine, optimum - 1e-9);
+    const double gap = optimum > 0 ? mine / optimum : mine > 0 ? 2 : 1;
+    optimal += gap < 1 + 1e-9 ? 1 : 0;
+    worst = std::max(worst, gap);
+    sum += gap;
+
+    if (index.devices == 1 && smallest_asked < 40) {
+      const auto impossible = choose(graph, {least[0] - 1});
+      ASSERT_TRUE(std::holds_alternative<Infeasible>(impossible));
+      const int64_t smallest = std::get<Infeasible>(impossible).smallest[0];
+      ++smallest_asked;
+      smallest_found += smallest == least[0] ? 1 : 0;
+      worst_smallest = std::max(worst_smallest, static_cast<double>(smallest) / static_cast<double>(least[0]));
+    }
+  }
+  std::printf(
+      "%d of %d graphs optimal, mean %.4f, worst %.3f of the optimum; smallest budget exact in %d of %d, worst %.3f\n",
+      optimal,
+      graphs,
+      sum / graphs,
+      worst,
+      smallest_found,
+      smallest_asked,
+      worst_smallest);
+  EXPECT_GE(optimal, graphs * 99 / 100);
+  EXPECT_LT(sum / graphs, 1.002);
+  EXPECT_LT(worst, 1.25);
+  EXPECT_LT(worst_smallest, 1.1);
+}
+
+TEST(Planner, SpendsLittleTime) {
+  for (const int layers : {12, 42}) {
+    const StepGraph graph = transformer({layers, 2048, 512, 1024, true, -1});
+    const Budgets budgets = share_of(plain_peaks(graph), 40);
+    const auto start = std::chrono::steady_clock::now();
+    const auto result = choose(graph, budgets);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    ASSERT_TRUE(std::holds_alternative<Plan>(result));
+    std::printf("%zu nodes, %zu storages: planned in %.2f s\n", graph.nodes.size(), graph.storages.size(), seconds);
+    EXPECT_LT(seconds, 20); // on a busy machine, without optimisation
+  }
+}
+
+TEST(Planner, ReasonsSayWhy) {
+  // big is cheap to run again and read at the end; the rest is small or may not be dropped.
+  StepBuilder step;
+  const int input = step.node("input", {}, {1 << 10}, 1e-3);
+  const int link = step.node("link", {step.out(input)}, {1 << 10}, 50e-3);
+  const int big = step.node("big", {step.out(link)}, {4 << 20}, 0.7e-3);
+  const int costly = step.node("costly", {step.out(big)}, {4 << 20}, 3.8e-3);
+  const int collective = step.node("collective", {step.out(costly)}, {1 << 20}, 1e-3);
+  const int held = step.node("held", {step.out(collective)}, {1 << 10}, 1e-3);
+  const int out = step.node("out", {step.out(held)}, {1 << 10}, 1e-3);
+  step.graph.storages[step.out(collective)].recomputable = false;
+  step.graph.storages[step.out(held)].pinned = true;
+  step.graph.storages[step.out(out)].output = true;
+  step.save(costly, step.out(big));
+  step.save(collective, step.out(costly));
+  step.save(held, step.out(collective));
+  step.reverse(0);
+  // Plain: 4 + 4 + 1 MiB and some KiB. With big dropped: 5 MiB, and 8 MiB while costly is made.
+  const auto result = choose(step.graph, {(8 << 20) + (512 << 10)});
+  ASSERT_TRUE(std::holds_alternative<Plan>(result));
+  const Plan& plan = std::get<Plan>(result);
+  EXPECT_EQ(plan.reasons[step.out(input)], "freed in the forward: nothing saves it");
+  EXPECT_EQ(plan.reasons[step.out(link)], "held: 1.0 KiB, what is recomputed starts from it");
+  EXPECT_EQ(plan.reasons[step.out(big)], "recomputed: 4.0 MiB at 0.7 ms in region 0");
+  EXPECT_EQ(plan.reasons[step.out(costly)], "kept: 4.0 MiB, recomputing it would take 3.8 ms");
+  EXPECT_EQ(plan.reasons[step.out(collective)], "kept: its producer must not run twice");
+  EXPECT_EQ(plan.reasons[step.out(held)], "kept: something that Recals cannot see holds it");
+  EXPECT_EQ(plan.reasons[step.out(out)], "kept: the caller holds it");
+}
+
+TEST(Planner, TakesTheEmptyStepAndTheStepWithoutChoices) {
+  StepGraph empty;
+  empty.devices = {"cpu"};
+  EXPECT_TRUE(std::holds_alternative<Plan>(choose(empty, {0})));
+
+  StepBuilder step;
+  const int a = step.node("a", {}, {8});
+  step.save(a, step.out(a));
+  step.graph.storages[0].recomputable = false;
+  step.reverse();
+  EXPECT_TRUE(std::holds_alternative<Plan>(choose(step.graph, {8})));
+  const auto result = choose(step.graph, {7});
+  ASSERT_TRUE(std::holds_alternative<Infeasible>(result));
+  EXPECT_EQ(std::get<Infeasible>(result).smallest, Budgets{8});
+}
+
+} // namespace
+} // namespace recals::plan::test
