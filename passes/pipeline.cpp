@@ -13,6 +13,7 @@ namespace recals {
 using torch::jit::Module;
 
 Analysis analyse(const Module& module, const std::string& method, const std::vector<c10::IValue>& inputs) {
+  c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
   analysis.flat = specialise(module._ivalue(), method, inputs);
   verify_flat(*analysis.flat.graph);

@@ -1,6 +1,7 @@
 #include "runtime/describe.h"
 
 #include <sstream>
+#include <unordered_set>
 
 #include <c10/core/ScalarType.h>
 
@@ -84,6 +85,39 @@ void describe_to(std::ostream& out, const c10::IValue& value, const std::optiona
 }
 
 } // namespace
+
+namespace {
+
+struct Tensors {
+  std::unordered_set<const void*> seen;
+  int64_t count = 0;
+  int64_t bytes = 0;
+  int64_t require_grad = 0;
+
+  void add(const c10::IValue& value) {
+    if (value.isTensor()) {
+      const auto& tensor = value.toTensor();
+      if (tensor.defined() && tensor.has_storage() && seen.insert(tensor.unsafeGetTensorImpl()).second) {
+        ++count;
+        bytes += static_cast<int64_t>(tensor.nbytes());
+        require_grad += tensor.requires_grad() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+      }
+    } else if (value.isObject() && seen.insert(&value.toObjectRef()).second) {
+      for (const auto& slot : value.toObjectRef().slots()) {
+        add(slot);
+      }
+    }
+  }
+};
+
+} // namespace
+
+std::string describe_tensors(const c10::IValue& module) {
+  Tensors tensors;
+  tensors.add(module);
+  return "tensors=" + std::to_string(tensors.count) + ", " + std::to_string(tensors.bytes) + " bytes, " +
+      std::to_string(tensors.require_grad) + " require grad";
+}
 
 std::string describe(const c10::IValue& value, std::optional<c10::Device> device) {
   std::ostringstream out;

@@ -17,4 +17,8 @@ RECALS_API std::string dtype_name(c10::ScalarType dtype);
 /// they require grad; lists, tuples and dicts (sorted as they are stored) nest; `device` replaces every tensor's own.
 RECALS_API std::string describe(const c10::IValue& value, std::optional<c10::Device> device = std::nullopt);
 
+/// "tensors=62, 46827520 bytes, 46827520 require grad": all parameters and buffers of a module, each storage once. A plan
+/// holds for these numbers.
+RECALS_API std::string describe_tensors(const c10::IValue& module);
+
 } // namespace recals

@@ -50,6 +50,9 @@ class Run {
         tensors_[attribute.reg] = value.toTensor();
       }
     }
+    if (observer_ != nullptr) {
+      observer_->run_begins(tensors_);
+    }
     for (size_t n = 0; n < program_->nodes.size(); ++n) {
       node(static_cast<int>(n));
     }

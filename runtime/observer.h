@@ -20,6 +20,8 @@ struct SavedSlot {
 class Observer {
  public:
   virtual ~Observer() = default;
+  /// Inputs and attributes are in their registers; the others are undefined.
+  virtual void run_begins(const std::vector<at::Tensor>& registers) = 0;
   virtual void node_begins(int node) = 0;
   virtual void node_ends(int node, const std::vector<at::Tensor>& outputs) = 0;
   /// For each slot that keeps memory: the hooks to put on it, or null to leave it.

@@ -70,6 +70,22 @@ std::string without_grad(std::string text) {
   return text;
 }
 
+/// The parameters and buffers are those that were planned for; fewer may require grad.
+void check_tensors(const std::string& expected, const std::string& actual) {
+  auto split = [](const std::string& text) { return text.rfind(", "); };
+  auto require_grad = [&](const std::string& text) { return std::stoll(text.substr(split(text) + 2)); };
+  TORCH_CHECK(
+      actual == expected ||
+          (actual.substr(0, split(actual)) == expected.substr(0, split(expected)) &&
+           require_grad(actual) <= require_grad(expected)),
+      "recals: the plan was made for a module with ",
+      expected,
+      ", but it has ",
+      actual,
+      " now. A budget holds for what was planned: call recals.optimize again after parameters or buffers have been "
+      "added, unfrozen, or changed in shape or dtype.");
+}
+
 void enter_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
   const auto format = torch::jit::pop(*stack).toInt();
   const auto attributes = torch::jit::pop(*stack).toList();
@@ -87,6 +103,10 @@ void enter_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack)
   for (size_t i = 0; planned && i < attributes.size(); ++i) {
     const std::string text = attributes.get(i).toStringRef();
     const auto equals = text.find('=');
+    if (text.substr(0, equals) == "tensors") {
+      check_tensors(text, describe_tensors(self));
+      continue;
+    }
     planned = attribute_text(self, text.substr(0, equals)) == text.substr(equals + 1);
   }
   if (planned) {

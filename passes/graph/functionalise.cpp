@@ -13,7 +13,9 @@ std::string out_of_place(const std::string& op) {
   static const std::unordered_set<std::string> draws = {
       "aten::bernoulli_", "aten::uniform_",    "aten::normal_",   "aten::random_",    "aten::exponential_",
       "aten::cauchy_",    "aten::geometric_",  "aten::log_normal_"};
-  if (op.size() < 2 || op.back() != '_' || op.compare(op.size() - 2, 2, "__") == 0 || draws.count(op) != 0) {
+  // Their in-place derivatives are computed from the result, in other roundings; aten::copy has no derivative.
+  static const std::unordered_set<std::string> others = {"aten::elu_", "aten::celu_", "aten::selu_", "aten::copy_"};
+  if (others.count(op) != 0 || op.size() < 2 || op.back() != '_' || op.compare(op.size() - 2, 2, "__") == 0 || draws.count(op) != 0) {
     return "";
   }
   return op.substr(0, op.size() - 1);

@@ -8,7 +8,7 @@ namespace {
 
 class Cloner {
  public:
-  explicit Cloner(MetaTwin& twin) : twin_(twin) {}
+  Cloner(MetaTwin& twin, bool shares) : twin_(twin), shares_(shares) {}
 
   c10::IValue clone(const c10::IValue& value, const std::string& path) {
     if (value.isTensor()) {
@@ -57,7 +57,8 @@ class Cloner {
     if (!original.defined()) {
       return original;
     }
-    auto& copy = tensors_[original.unsafeGetTensorImpl()];
+    at::Tensor own;
+    auto& copy = shares_ ? tensors_[original.unsafeGetTensorImpl()] : own;
     if (!copy.defined()) {
       TORCH_CHECK(
           original.layout() == c10::kStrided, "recals: tensors of layout ", original.layout(), " are not supported");
@@ -90,6 +91,7 @@ class Cloner {
   }
 
   MetaTwin& twin_;
+  const bool shares_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> tensors_;
   std::unordered_map<const c10::ivalue::Object*, c10::intrusive_ptr<c10::ivalue::Object>> objects_;
 };
@@ -98,7 +100,13 @@ class Cloner {
 
 MetaTwin meta_twin(const c10::IValue& value) {
   MetaTwin twin;
-  twin.value = Cloner(twin).clone(value, "");
+  twin.value = Cloner(twin, /*shares=*/true).clone(value, "");
+  return twin;
+}
+
+MetaTwin meta_twin_of_arguments(const std::vector<c10::IValue>& arguments) {
+  MetaTwin twin;
+  twin.value = Cloner(twin, /*shares=*/false).clone(c10::ivalue::Tuple::create(arguments), "");
   return twin;
 }
 

@@ -21,4 +21,8 @@ struct MetaTwin {
 /// step. Throws if it holds something that is neither data nor a scripted module.
 MetaTwin meta_twin(const c10::IValue& value);
 
+/// The same for the arguments of a call, except that a tensor which is passed twice has two twins: another call may pass
+/// two.
+MetaTwin meta_twin_of_arguments(const std::vector<c10::IValue>& arguments);
+
 } // namespace recals

@@ -61,7 +61,8 @@ class Specialiser {
     flat_.graph = std::make_shared<Graph>();
     out_ = flat_.graph.get();
     self_ = out_->addInput("self")->setType(type);
-    auto input_twin = meta_twin(c10::ivalue::Tuple::create(inputs));
+    flat_.signature = describe(c10::ivalue::Tuple::create(inputs));
+    auto input_twin = meta_twin_of_arguments(inputs);
     twin_.devices.insert(input_twin.devices.begin(), input_twin.devices.end());
     flat_.inputs = input_twin.value.toTupleRef().elements().vec();
     const auto& schema = function->getSchema();
@@ -177,7 +178,8 @@ class Specialiser {
     }
     if (node->kind().is_prim() && !node->maybeOperator()) {
       refuse(node, "is not supported. Recals takes straight-line tensor code, branches and loops that shapes decide, "
-                   "and calls of submodules; move the rest out of the method, or optimise the submodules around it.");
+                   "and calls of submodules, but no context managers (torch.no_grad, torch.autocast), classes, prints or "
+                   "forks; move the rest out of the method, or optimise the submodules around it.");
     }
     op(node);
   }
@@ -239,7 +241,10 @@ class Specialiser {
         external_.insert(storage(tensor));
         track(tensor, emit_get_attribute(path), tensor);
       }
-    } else if (value.isBool() || value.isInt() || value.isDouble() || value.isString()) {
+    } else if (holds_tensor(value)) {
+      refuse(node, "reads '" + path + "', a container of tensors (torch.nn.LSTM and GRU keep their weights so), which is not "
+                   "supported");
+    } else if (!value.isObject()) {
       const auto text = path + "=" + describe(value);
       if (std::find(flat_.attributes.begin(), flat_.attributes.end(), text) == flat_.attributes.end()) {
         flat_.attributes.push_back(text);
@@ -408,6 +413,10 @@ class Specialiser {
     const bool on_meta = (traced || factory) && makes_tensor && !node->kind().is_prim() &&
         !is_list_op(schema);
 
+    if (traced && !makes_tensor && !is_list_op(schema) && (schema.is_mutable() || node->hasSideEffects())) {
+      refuse(node, "writes or uses a tensor without returning one, which is not supported");
+    }
+
     Stack stack;
     for (size_t i = 0; i < arguments.size(); ++i) {
       auto argument = on_meta ? to_meta(arguments[i]) : arguments[i];
@@ -533,6 +542,7 @@ class Specialiser {
   }
 
   void emit(Node* source, const std::vector<IValue>& arguments, std::vector<IValue>& results, bool factory) {
+    copy_written_constants(source, arguments);
     std::vector<Value*> inputs;
     for (size_t i = 0; i < arguments.size(); ++i) {
       auto argument = arguments[i];
@@ -571,9 +581,51 @@ class Specialiser {
     if (node->maybeSchema() == nullptr) {
       refuse(source, "has no schema that fits its arguments");
     }
+    follow_written_constants(source, arguments, node);
     check_device(source, arguments, results);
     if (has_safe_twin(node, arguments, results)) {
       candidates_.insert(node);
+    }
+  }
+
+  static bool writes(const Node* node, size_t argument) {
+    const auto& arguments = node->schema().arguments();
+    return argument < arguments.size() && arguments[argument].alias_info() != nullptr &&
+        arguments[argument].alias_info()->isWrite();
+  }
+
+  /// A constant that the step writes (`total = torch.tensor(0.)`, `total += loss`) is a fresh tensor in every call.
+  void copy_written_constants(const Node* source, const std::vector<IValue>& arguments) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (!writes(source, i) || !arguments[i].isTensor() || !arguments[i].toTensor().defined()) {
+        continue;
+      }
+      const auto& tensor = arguments[i].toTensor();
+      auto* value = value_of(tensor, source);
+      if (value->node()->kind() != c10::prim::Constant) {
+        continue;
+      }
+      if (tensor.is_view()) {
+        refuse(source, "writes into a part of a constant tensor; make the tensor from an input (torch.zeros_like(x), say)");
+      }
+      auto* none = out_->insertConstant(IValue());
+      auto* copy = out_->insertNode(out_->create(c10::aten::clone, {value, none}, 1));
+      copy->setSourceRange(source->sourceRange());
+      copy->setScope(scope_of(module_));
+      auto* fresh = copy->output()->setType(c10::TensorType::get());
+      values_[tensor.unsafeGetTensorImpl()] = fresh;
+      // Seen on meta it is another storage than the constant's.
+      storage_of_[fresh] = fresh;
+    }
+  }
+
+  /// After the write, the name of the constant stands for what was written.
+  void follow_written_constants(const Node* source, const std::vector<IValue>& arguments, Node* written) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (writes(source, i) && arguments[i].isTensor() && arguments[i].toTensor().defined() &&
+          !arguments[i].toTensor().is_meta() && written->outputs().size() == 1) {
+        values_[arguments[i].toTensor().unsafeGetTensorImpl()] = written->output();
+      }
     }
   }
 

@@ -24,6 +24,8 @@ struct FlatGraph {
   /// The example inputs and the result, on meta; their tensors, in order, are the graph's inputs and outputs.
   std::vector<c10::IValue> inputs;
   c10::IValue result;
+  /// The example inputs as `describe` gives them; a call is checked against it.
+  std::string signature;
   /// Non-tensor attributes that the graph depends on, "layer1.0.bn1.training=True".
   std::vector<std::string> attributes;
   /// The device of the tensors (the graph's own; several devices are refused here).

@@ -249,8 +249,10 @@ class Lowering {
       arguments.push_back(input->setType(argument.type()));
     }
     auto* all = graph->insertNode(graph->createTuple(arguments))->output();
-    auto* expected = graph->insertConstant(describe(c10::ivalue::Tuple::create(flat_.inputs), flat_.device));
-    auto* attributes = graph->insertConstant(IValue(flat_.attributes));
+    auto* expected = graph->insertConstant(flat_.signature);
+    auto attribute_texts = flat_.attributes;
+    attribute_texts.push_back(describe_tensors(result_._ivalue()));
+    auto* attributes = graph->insertConstant(IValue(attribute_texts));
     auto* format = graph->insertConstant(ops::kFormatVersion);
     auto* planned = graph->insertNode(graph->create(ops::enter, {self, all, expected, attributes, format}, 1))->output();
     planned->setType(c10::BoolType::get());
@@ -381,6 +383,10 @@ class Lowering {
 
 Module lower(const Module& module, const std::string& method, const FlatGraph& flat, const std::string& plan) {
   TORCH_CHECK(!is_lowered(module), "recals: the module is rewritten already; restore it first");
+  TORCH_CHECK(
+      module.type()->getForwardHooks().empty() && module.type()->getForwardPreHooks().empty(),
+      "recals: the module has scripted hooks of its own, which a rewritten module would not call. Hooks of submodules are "
+      "taken over: wrap the module in another one, and optimise that.");
   return Lowering(module, method, flat, plan).run();
 }
 

@@ -1,6 +1,7 @@
 #include "passes/sizes/recorder.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Allocator.h>
@@ -134,7 +135,7 @@ void backward_ends(const at::RecordFunction&, at::ObserverContext*) {
 } // namespace
 
 Recorder::Recorder(const Program& program, const std::string& device)
-    : program_(program), register_block_(program.registers.size(), -1) {
+    : program_(program), register_block_(program.registers.size(), -1), register_external_(program.registers.size(), nullptr) {
   TORCH_CHECK(recording == nullptr, "recals: a dry run inside a dry run");
   auto& step = result_.step;
   step.devices = {device};
@@ -269,6 +270,14 @@ int Recorder::storage_of(int64_t block) {
   return info.storage;
 }
 
+void Recorder::run_begins(const std::vector<at::Tensor>& registers) {
+  for (size_t reg = 0; reg < registers.size(); ++reg) {
+    if (registers[reg].defined() && registers[reg].has_storage()) {
+      register_external_[reg] = registers[reg].storage().unsafeGetStorageImpl();
+    }
+  }
+}
+
 void Recorder::node_begins(int node) {
   node_ = node;
   node_blocks_.clear();
@@ -293,6 +302,7 @@ void Recorder::node_ends(int node, const std::vector<at::Tensor>& outputs) {
     }
     const auto* block = block_of(outputs[i].storage());
     if (block == nullptr) {
+      register_external_[info.outputs[i]] = outputs[i].storage().unsafeGetStorageImpl();
       continue;
     }
     register_block_[info.outputs[i]] = block->id;
@@ -409,13 +419,37 @@ void Recorder::forward_ends(const std::vector<at::Tensor>& outputs) {
   }
 }
 
+namespace {
+
+bool is_blanked(const ProgramNode& node, size_t argument) {
+  const auto& blanked = node.blanked_in_replay;
+  return std::find(blanked.begin(), blanked.end(), argument) != blanked.end();
+}
+
+} // namespace
+
 void Recorder::find_writes() {
   auto& step = result_.step;
   const int count = static_cast<int>(program_.nodes.size());
-  // The last node that writes a register's storage (or a register from outside) in place.
-  std::unordered_map<int, int> written_storage;
-  std::unordered_map<int, int> written_register;
+  // What is written in place, and by which node last: storages of the step, and storages from outside it.
+  std::unordered_map<int, int> written;
+  std::unordered_map<const void*, int> written_outside;
+  // Written without a trace in the version counter (running statistics): no reader may trust it later.
+  std::unordered_set<const void*> written_unseen;
   std::vector<bool> runs_twice(count, true);
+  auto write = [&](int reg, int node, bool unseen) {
+    if (reg < 0) {
+      return;
+    }
+    if (register_block_[reg] >= 0) {
+      written[storage_of(register_block_[reg])] = node;
+    } else if (register_external_[reg] != nullptr) {
+      written_outside[register_external_[reg]] = node;
+      if (unseen) {
+        written_unseen.insert(register_external_[reg]);
+      }
+    }
+  };
   for (int n = 0; n < count; ++n) {
     const auto& node = program_.nodes[n];
     if (node.source == nullptr || !may_run_twice(*node.source)) {
@@ -424,29 +458,39 @@ void Recorder::find_writes() {
     const auto* schema = node.source == nullptr ? nullptr : node.source->maybeSchema();
     for (size_t i = 0; schema != nullptr && i < schema->arguments().size() && i < node.arguments.size(); ++i) {
       const auto* alias = schema->arguments()[i].alias_info();
-      const int reg = node.arguments[i].reg;
-      if (alias == nullptr || !alias->isWrite() || reg < 0) {
-        continue;
-      }
-      if (register_block_[reg] >= 0) {
-        written_storage[storage_of(register_block_[reg])] = n;
-      } else {
-        written_register[reg] = n;
+      const bool unseen = is_blanked(node, i);
+      if (unseen || (alias != nullptr && alias->isWrite())) {
+        write(node.arguments[i].reg, n, unseen);
+        for (int reg : node.arguments[i].list) {
+          write(reg, n, unseen);
+        }
       }
     }
   }
+  auto reads_written = [&](int reg, int node) {
+    if (register_block_[reg] >= 0) {
+      auto found = written.find(storage_of(register_block_[reg]));
+      return found != written.end() && found->second >= node;
+    }
+    const void* storage = register_external_[reg];
+    auto found = written_outside.find(storage);
+    return written_unseen.count(storage) != 0 || (found != written_outside.end() && found->second >= node);
+  };
   // Who reads an older version cannot run again; who was written after it was made cannot be made again.
   for (int n = 0; n < count; ++n) {
-    for (int storage : step.nodes[n].reads) {
-      auto write = written_storage.find(storage);
-      runs_twice[n] = runs_twice[n] && (write == written_storage.end() || write->second < n);
-    }
-    for (int reg : program_.nodes[n].inputs) {
-      auto write = written_register.find(reg);
-      runs_twice[n] = runs_twice[n] && (write == written_register.end() || write->second < n);
+    const auto& node = program_.nodes[n];
+    for (size_t i = 0; i < node.arguments.size(); ++i) {
+      if (is_blanked(node, i)) {
+        continue;
+      }
+      std::vector<int> registers = node.arguments[i].list;
+      registers.push_back(node.arguments[i].reg);
+      for (int reg : registers) {
+        runs_twice[n] = runs_twice[n] && (reg < 0 || !reads_written(reg, n));
+      }
     }
     for (int storage : step.nodes[n].writes) {
-      if (!runs_twice[n] || written_storage.count(storage) != 0) {
+      if (!runs_twice[n] || written.count(storage) != 0) {
         step.storages[storage].recomputable = false;
       }
     }

@@ -26,6 +26,7 @@ class Recorder : public Observer, public MetaAllocationListener {
   void forward_ends(const std::vector<at::Tensor>& outputs);
   DryRun finish();
 
+  void run_begins(const std::vector<at::Tensor>& registers) override;
   void node_begins(int node) override;
   void node_ends(int node, const std::vector<at::Tensor>& outputs) override;
   std::unique_ptr<torch::autograd::SavedVariableHooks> slot_saved(const SavedSlot& slot) override;
@@ -59,6 +60,7 @@ class Recorder : public Observer, public MetaAllocationListener {
   DryRun result_;
   std::unordered_map<int64_t, Block> blocks_;
   std::vector<int64_t> register_block_; ///< -1: not allocated in this run
+  std::vector<const void*> register_external_; ///< the storage of a register that was not
   bool in_kernel_ = false;
   std::vector<MetaBlock> kernel_blocks_; ///< allocated by the kernel that runs
   std::vector<int64_t> node_blocks_; ///< allocated by the node that runs

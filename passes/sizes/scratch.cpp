@@ -60,6 +60,21 @@ int64_t blocked_weight(const at::Tensor* weight) {
       round_up(weight->size(1), kBlock);
 }
 
+/// oneDNN does not take doubles: the columns of the whole batch are laid out.
+int64_t columns(const at::Tensor* output, const at::Tensor* weight) {
+  if (output == nullptr || weight == nullptr || weight->size(0) == 0 || output->size(1) == 0 ||
+      output->scalar_type() != c10::kDouble) {
+    return 0;
+  }
+  return nbytes(output) / output->size(1) * (weight->numel() / weight->size(0)) + nbytes(weight);
+}
+
+/// Groups are widened to blocks of 16 x 16 channels for the weight's gradient (seen for kernels larger than 3 x 3).
+int64_t widened_groups(const at::Tensor* weight) {
+  const bool depthwise = weight != nullptr && weight->dim() > 3 && weight->size(1) == 1;
+  return depthwise && weight->numel() > 9 * weight->size(0) ? 258 * nbytes(weight) : 0;
+}
+
 int64_t convolution(const KernelCall& call) {
   const bool transposed = call.inputs.at(6).toBool();
   const auto* output = defined(call.outputs, 0);
@@ -67,7 +82,8 @@ int64_t convolution(const KernelCall& call) {
   const int64_t weight_copy = blocked_weight(defined(call.inputs, 1));
   const int64_t output_copy = blocked(output, false);
   const int64_t own = transposed ? 0 : nbytes(output);
-  return std::max(input_copy + weight_copy + output_copy - own, output_copy);
+  return std::max({
+      input_copy + weight_copy + output_copy - own, output_copy, columns(output, defined(call.inputs, 1))});
 }
 
 int64_t convolution_backward(const KernelCall& call) {
@@ -87,15 +103,22 @@ int64_t convolution_backward(const KernelCall& call) {
     most = std::max({most, grad_copy + weight_copy + made + scratchpad - input_grad - weight_grad, made - weight_grad});
   }
   if (weight_grad > 0) {
-    const int64_t scratchpad = std::min(weight_copy, MiB) + 128 * KiB;
+    const auto dilations = call.inputs.at(6).toIntVector();
+    const bool dilated = std::any_of(dilations.begin(), dilations.end(), [](int64_t step) { return step > 1; });
+    const int64_t scratchpad = std::min(weight_copy, MiB) + 128 * KiB + (dilated ? 6 * weight_copy : 0) +
+        widened_groups(defined(call.inputs, 2));
     most = std::max({most, input_copy + grad_copy + weight_copy + scratchpad - weight_grad, weight_copy});
   }
-  return most;
+  return most + 2 * columns(defined(call.inputs, 0), defined(call.inputs, 2));
 }
 
 /// The elementwise losses before they are reduced.
-int64_t reduced_loss(const KernelCall& call) {
+int64_t elementwise_loss(const KernelCall& call) {
   return std::max(nbytes(defined(call.inputs, 0)), nbytes(defined(call.inputs, 1)));
+}
+
+int64_t reduced_loss(const KernelCall& call) {
+  return elementwise_loss(call) + 64; // and some single numbers
 }
 
 /// A copy of what it normalises.
@@ -295,7 +318,7 @@ int64_t retained_bytes(const KernelCall& call) {
   if (losses.count(call.op) == 0 || output == nullptr || output->dim() > 0) {
     return 0;
   }
-  return reduced_loss(call);
+  return elementwise_loss(call);
 }
 
 int64_t scratch_bytes(const KernelCall& call) {
