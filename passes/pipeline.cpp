@@ -28,7 +28,10 @@ Analysis analyse(const Module& module, const std::string& method, const std::vec
 
 namespace {
 
-std::vector<int64_t> budgets_of(const plan::StepGraph& step, const std::map<std::string, plan::Limit>& limits, int64_t plain_peak) {
+std::vector<int64_t> budgets_of(
+    const plan::StepGraph& step,
+    const std::map<std::string, plan::Limit>& limits,
+    int64_t plain_peak) {
   std::vector<int64_t> budgets(step.devices.size(), plan::kNoBudget);
   for (const auto& [name, limit] : limits) {
     if (name.empty()) {
@@ -48,7 +51,8 @@ std::vector<int64_t> budgets_of(const plan::StepGraph& step, const std::map<std:
 std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
   auto describe = [&](int node) {
     const auto& info = step.nodes.at(node);
-    return info.op + (info.module.empty() ? "" : " of " + info.module) + (info.where.empty() ? "" : " at " + info.where);
+    return info.op + (info.module.empty() ? "" : " of " + info.module) +
+        (info.where.empty() ? "" : " at " + info.where);
   };
   if (point.replayed_node >= 0) {
     return "the recomputation of " + describe(point.replayed_node);

@@ -24,7 +24,8 @@ std::vector<c10::IValue> arguments_of(const Module& module, const std::string& m
     throw py::value_error("recals: the module has no method '" + method + "'");
   }
   const auto& schema = found->function().getSchema();
-  auto stack = torch::jit::createStackForSchema(schema, torch::jit::tuple_slice(inputs), py::kwargs(), module._ivalue());
+  auto stack =
+      torch::jit::createStackForSchema(schema, torch::jit::tuple_slice(inputs), py::kwargs(), module._ivalue());
   return {stack.begin() + 1, stack.end()};
 }
 

@@ -32,9 +32,8 @@ IValue make_dict(const c10::TypePtr& type, const std::vector<IValue>& keys_and_v
 
 bool is_instance(const IValue& value, c10::ArrayRef<c10::TypePtr> types) {
   const auto type = value.type();
-  return std::any_of(types.begin(), types.end(), [&](const c10::TypePtr& candidate) {
-    return type->isSubtypeOf(*candidate);
-  });
+  return std::any_of(
+      types.begin(), types.end(), [&](const c10::TypePtr& candidate) { return type->isSubtypeOf(*candidate); });
 }
 
 } // namespace recals

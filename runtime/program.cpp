@@ -244,7 +244,11 @@ class Compiler {
     auto callee = torch::jit::toGraphFunction(*function).graph();
     const auto arguments = handles_.at(node->input(2)).list;
     TORCH_CHECK(
-        callee->inputs().size() == arguments.size() + 1, "recals: ", name, " takes another number of tensors", at(node));
+        callee->inputs().size() == arguments.size() + 1,
+        "recals: ",
+        name,
+        " takes another number of tensors",
+        at(node));
     handles_[callee->inputs()[0]] = object;
     for (size_t i = 0; i < arguments.size(); ++i) {
       handles_[callee->inputs()[i + 1]] = arguments[i];
@@ -283,11 +287,7 @@ class Compiler {
   void op(const Node* node, int region) {
     const auto* schema = node->maybeSchema();
     TORCH_CHECK(
-        schema != nullptr,
-        "recals: ",
-        node->kind().toQualString(),
-        " cannot stand in a straight-line graph",
-        at(node));
+        schema != nullptr, "recals: ", node->kind().toQualString(), " cannot stand in a straight-line graph", at(node));
     ProgramNode out;
     out.source = node;
     out.name = node->kind().toQualString();
@@ -311,7 +311,9 @@ class Compiler {
           for (const auto& element : handle.list) {
             const bool is_register = element.kind == Handle::Kind::Register;
             TORCH_CHECK(
-                is_register || element.constant.isNone(), "recals: constants and tensors are mixed in a list", at(node));
+                is_register || element.constant.isNone(),
+                "recals: constants and tensors are mixed in a list",
+                at(node));
             argument.list.push_back(is_register ? element.reg : -1);
             if (is_register) {
               add_input(out, element.reg);
@@ -406,7 +408,11 @@ class Compiler {
         continue;
       }
       TORCH_CHECK(
-          may_run_twice(*node.source), "recals: ", node.name, " must not run twice", at(node.source),
+          may_run_twice(*node.source),
+          "recals: ",
+          node.name,
+          " must not run twice",
+          at(node.source),
           ", but the plan recomputes it");
       node.replayed = true;
       for (int reg : node.inputs) {

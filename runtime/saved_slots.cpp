@@ -16,7 +16,8 @@ std::vector<Node*> nodes_made_since(const std::vector<at::Tensor>& outputs, uint
   std::vector<Node*> todo;
   auto add = [&](Node* node) {
     // AccumulateGrad carries the highest sequence number there is, and saves nothing.
-    if (node != nullptr && node->sequence_nr() >= since && node->sequence_nr() != UINT64_MAX && seen.insert(node).second) {
+    if (node != nullptr && node->sequence_nr() >= since && node->sequence_nr() != UINT64_MAX &&
+        seen.insert(node).second) {
       todo.push_back(node);
     }
   };

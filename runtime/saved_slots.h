@@ -26,9 +26,7 @@ RECALS_API const std::unordered_map<std::type_index, VisitSlots>& saved_slot_tab
 
 /// The autograd nodes from `outputs` backwards that were made since the calling thread's sequence number was `since`
 /// (at::sequence_number::peek() before the op), oldest first.
-RECALS_API std::vector<torch::autograd::Node*> nodes_made_since(
-    const std::vector<at::Tensor>& outputs,
-    uint64_t since);
+RECALS_API std::vector<torch::autograd::Node*> nodes_made_since(const std::vector<at::Tensor>& outputs, uint64_t since);
 
 /// Visits the slots of `node` in declaration order. Returns false if its type is unknown.
 RECALS_API bool visit_saved_slots(torch::autograd::Node& node, const SlotVisitor& visit);

@@ -25,7 +25,9 @@ RULES: dict[str, tuple[str, ...]] = {
     "passes/sizes": (
         "<>", *ANY_TORCH, "runtime/", "passes/meta/", "passes/graph/", "passes/plan/", "passes/sizes/",
     ),
-    "passes/boundaries": ("<>", *ANY_TORCH, "runtime/", "passes/graph/", "passes/plan/", "passes/sizes/", "passes/boundaries/"),
+    "passes/boundaries": (
+        "<>", *ANY_TORCH, "runtime/", "passes/graph/", "passes/plan/", "passes/sizes/", "passes/boundaries/",
+    ),
     "passes/lower": (
         "<>", *ANY_TORCH, "runtime/", "passes/graph/", "passes/plan/", "passes/boundaries/", "passes/lower/",
     ),

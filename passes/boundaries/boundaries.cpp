@@ -17,11 +17,7 @@ namespace {
 
 class Boundaries {
  public:
-  Boundaries(
-      const std::shared_ptr<Graph>& graph,
-      const Program& program,
-      const DryRun& sizes,
-      const plan::Plan& plan)
+  Boundaries(const std::shared_ptr<Graph>& graph, const Program& program, const DryRun& sizes, const plan::Plan& plan)
       : shared_(graph), graph_(*graph), program_(program), sizes_(sizes), plan_(plan) {}
 
   bool run() {

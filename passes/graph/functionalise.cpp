@@ -11,11 +11,18 @@ using torch::jit::Value;
 std::string out_of_place(const std::string& op) {
   // In-place draws have twins of the same name that allocate differently; they stay as they are.
   static const std::unordered_set<std::string> draws = {
-      "aten::bernoulli_", "aten::uniform_",    "aten::normal_",   "aten::random_",    "aten::exponential_",
-      "aten::cauchy_",    "aten::geometric_",  "aten::log_normal_"};
+      "aten::bernoulli_",
+      "aten::uniform_",
+      "aten::normal_",
+      "aten::random_",
+      "aten::exponential_",
+      "aten::cauchy_",
+      "aten::geometric_",
+      "aten::log_normal_"};
   // Their in-place derivatives are computed from the result, in other roundings; aten::copy has no derivative.
   static const std::unordered_set<std::string> others = {"aten::elu_", "aten::celu_", "aten::selu_", "aten::copy_"};
-  if (others.count(op) != 0 || op.size() < 2 || op.back() != '_' || op.compare(op.size() - 2, 2, "__") == 0 || draws.count(op) != 0) {
+  if (others.count(op) != 0 || op.size() < 2 || op.back() != '_' || op.compare(op.size() - 2, 2, "__") == 0 ||
+      draws.count(op) != 0) {
     return "";
   }
   return op.substr(0, op.size() - 1);
@@ -54,8 +61,11 @@ bool functionalise(
       continue;
     }
     auto* twin = node->replaceWithNewSymbol(c10::Symbol::fromQualString(out_of_place(node->kind().toQualString())));
-    std::replace(aliases.begin(), aliases.end(), static_cast<const Value*>(node->output()), 
-                 static_cast<const Value*>(twin->output()));
+    std::replace(
+        aliases.begin(),
+        aliases.end(),
+        static_cast<const Value*>(node->output()),
+        static_cast<const Value*>(twin->output()));
     storage_of[twin->output()] = storage;
     node->destroy();
     changed = true;

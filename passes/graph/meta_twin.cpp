@@ -79,8 +79,8 @@ class Cloner {
       return known->second;
     }
     const auto type = original->type();
-    auto copy = c10::ivalue::Object::create(
-        c10::StrongTypePtr(original->compilation_unit(), type), type->numAttributes());
+    auto copy =
+        c10::ivalue::Object::create(c10::StrongTypePtr(original->compilation_unit(), type), type->numAttributes());
     objects_.emplace(original.get(), copy);
     twin_.paths.emplace(copy.get(), path);
     for (size_t i = 0; i < type->numAttributes(); ++i) {

@@ -93,8 +93,7 @@ class Specialiser {
  private:
   [[noreturn]] void refuse(const Node* node, const std::string& why) {
     const auto place = where(node);
-    TORCH_CHECK(
-        false, "recals: ", node->kind().toQualString(), place.empty() ? "" : " at " + place, " ", why);
+    TORCH_CHECK(false, "recals: ", node->kind().toQualString(), place.empty() ? "" : " at " + place, " ", why);
   }
 
   // --- execution -----------------------------------------------------------------------------------------------------
@@ -177,9 +176,11 @@ class Specialiser {
       return;
     }
     if (node->kind().is_prim() && !node->maybeOperator()) {
-      refuse(node, "is not supported. Recals takes straight-line tensor code, branches and loops that shapes decide, "
-                   "and calls of submodules, but no context managers (torch.no_grad, torch.autocast), classes, prints or "
-                   "forks; move the rest out of the method, or optimise the submodules around it.");
+      refuse(
+          node,
+          "is not supported. Recals takes straight-line tensor code, branches and loops that shapes decide, "
+          "and calls of submodules, but no context managers (torch.no_grad, torch.autocast), classes, prints or "
+          "forks; move the rest out of the method, or optimise the submodules around it.");
     }
     op(node);
   }
@@ -223,7 +224,9 @@ class Specialiser {
 
   void unpack(Node* node, const std::vector<IValue>& elements) {
     if (elements.size() != node->outputs().size()) {
-      refuse(node, "unpacks " + std::to_string(elements.size()) + " values into " + std::to_string(node->outputs().size()));
+      refuse(
+          node,
+          "unpacks " + std::to_string(elements.size()) + " values into " + std::to_string(node->outputs().size()));
     }
     for (size_t i = 0; i < elements.size(); ++i) {
       get(node->outputs()[i]) = elements[i];
@@ -242,8 +245,11 @@ class Specialiser {
         track(tensor, emit_get_attribute(path), tensor);
       }
     } else if (holds_tensor(value)) {
-      refuse(node, "reads '" + path + "', a container of tensors (torch.nn.LSTM and GRU keep their weights so), which is not "
-                   "supported");
+      refuse(
+          node,
+          "reads '" + path +
+              "', a container of tensors (torch.nn.LSTM and GRU keep their weights so), which is not "
+              "supported");
     } else if (!value.isObject()) {
       const auto text = path + "=" + describe(value);
       if (std::find(flat_.attributes.begin(), flat_.attributes.end(), text) == flat_.attributes.end()) {
@@ -316,8 +322,7 @@ class Specialiser {
       refuse(node, "calls '" + node->s(c10::attr::name) + "', which " + object->type()->str() + " does not have");
     }
     auto path = twin_.paths.find(object.get());
-    get(node->output()) =
-        call(function, std::move(arguments), path == twin_.paths.end() ? module_ : path->second);
+    get(node->output()) = call(function, std::move(arguments), path == twin_.paths.end() ? module_ : path->second);
   }
 
   void call_function(Node* node) {
@@ -410,8 +415,7 @@ class Specialiser {
     // Factories run on meta and become nodes; numbers, and what is computed from constants alone, stay constants.
     const bool factory = makes_tensor && !number &&
         std::none_of(arguments.begin(), arguments.end(), [](const IValue& v) { return holds_tensor(v); });
-    const bool on_meta = (traced || factory) && makes_tensor && !node->kind().is_prim() &&
-        !is_list_op(schema);
+    const bool on_meta = (traced || factory) && makes_tensor && !node->kind().is_prim() && !is_list_op(schema);
 
     if (traced && !makes_tensor && !is_list_op(schema) && (schema.is_mutable() || node->hasSideEffects())) {
       refuse(node, "writes or uses a tensor without returning one, which is not supported");
@@ -457,8 +461,16 @@ class Specialiser {
   /// Kernels of matrix products and convolutions refuse mixed dtypes, their meta kernels do not.
   void check_dtypes(const Node* node, const std::vector<IValue>& arguments) {
     static const std::unordered_set<c10::Symbol> kinds = {
-        c10::aten::linear,      c10::aten::matmul, c10::aten::mm,     c10::aten::bmm,    c10::aten::addmm,
-        c10::aten::baddbmm,     c10::aten::conv1d, c10::aten::conv2d, c10::aten::conv3d, c10::aten::convolution,
+        c10::aten::linear,
+        c10::aten::matmul,
+        c10::aten::mm,
+        c10::aten::bmm,
+        c10::aten::addmm,
+        c10::aten::baddbmm,
+        c10::aten::conv1d,
+        c10::aten::conv2d,
+        c10::aten::conv3d,
+        c10::aten::convolution,
         c10::aten::_convolution};
     if (kinds.count(node->kind()) == 0 || at::autocast::is_autocast_enabled(flat_.device.type())) {
       return;
@@ -470,7 +482,10 @@ class Specialiser {
       }
       const auto dtype = argument.toTensor().scalar_type();
       if (first && *first != dtype) {
-        refuse(node, "mixes " + dtype_name(*first) + " and " + dtype_name(dtype) + "; are the example inputs of the right dtype?");
+        refuse(
+            node,
+            "mixes " + dtype_name(*first) + " and " + dtype_name(dtype) +
+                "; are the example inputs of the right dtype?");
       }
       first = dtype;
     }
@@ -606,7 +621,9 @@ class Specialiser {
         continue;
       }
       if (tensor.is_view()) {
-        refuse(source, "writes into a part of a constant tensor; make the tensor from an input (torch.zeros_like(x), say)");
+        refuse(
+            source,
+            "writes into a part of a constant tensor; make the tensor from an input (torch.zeros_like(x), say)");
       }
       auto* none = out_->insertConstant(IValue());
       auto* copy = out_->insertNode(out_->create(c10::aten::clone, {value, none}, 1));

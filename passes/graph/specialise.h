@@ -34,10 +34,7 @@ struct FlatGraph {
 
 /// `module`: the module object. `inputs`: the arguments of `method` after self, defaults filled in. Throws c10::Error
 /// naming the node and its source line for what cannot be known from shapes.
-FlatGraph specialise(
-    const c10::IValue& module,
-    const std::string& method,
-    const std::vector<c10::IValue>& inputs);
+FlatGraph specialise(const c10::IValue& module, const std::string& method, const std::vector<c10::IValue>& inputs);
 
 /// Tensors of a nested value, in order.
 void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors);

@@ -67,7 +67,8 @@ class MethodBuilder {
     std::vector<Value*> inputs;
     for (auto* input : node->inputs()) {
       inputs.push_back(
-          node->kind() == c10::prim::SetAttr && input->node()->kind() == c10::prim::Param && input->type()->cast<c10::ClassType>()
+          node->kind() == c10::prim::SetAttr && input->node()->kind() == c10::prim::Param &&
+                  input->type()->cast<c10::ClassType>()
               ? self
               : get(input, missing));
     }
@@ -152,7 +153,10 @@ class Lowering {
         while (nodes.at(end)->kind() != ops::end_region) {
           ++end;
         }
-        region(torch::jit::toIValue(node->input())->toStringRef(), {nodes.begin() + static_cast<int64_t>(n) + 1, nodes.begin() + static_cast<int64_t>(end)}, step);
+        region(
+            torch::jit::toIValue(node->input())->toStringRef(),
+            {nodes.begin() + static_cast<int64_t>(n) + 1, nodes.begin() + static_cast<int64_t>(end)},
+            step);
         n = end;
       } else if (!made_anew(node)) {
         step.take(node, unknown);
@@ -254,7 +258,8 @@ class Lowering {
     attribute_texts.push_back(describe_tensors(result_._ivalue()));
     auto* attributes = graph->insertConstant(IValue(attribute_texts));
     auto* format = graph->insertConstant(ops::kFormatVersion);
-    auto* planned = graph->insertNode(graph->create(ops::enter, {self, all, expected, attributes, format}, 1))->output();
+    auto* planned =
+        graph->insertNode(graph->create(ops::enter, {self, all, expected, attributes, format}, 1))->output();
     planned->setType(c10::BoolType::get());
     auto* branch = graph->insertNode(graph->create(c10::prim::If, {planned}, 0));
     auto* then_block = branch->addBlock();
@@ -283,7 +288,12 @@ class Lowering {
     }
     graph->registerOutput(branch->addOutput()->setType(result_type));
     auto schema = c10::FunctionSchema(
-        method_, "", plain_schema.arguments(), plain_schema.returns(), plain_schema.is_vararg(), plain_schema.is_varret());
+        method_,
+        "",
+        plain_schema.arguments(),
+        plain_schema.returns(),
+        plain_schema.is_vararg(),
+        plain_schema.is_varret());
     add_method(result_, method_, graph, schema);
   }
 
@@ -348,8 +358,7 @@ class Lowering {
       TORCH_CHECK(tuple, "recals: the method returns a tuple where its type says ", *type);
       std::vector<Value*> elements;
       for (size_t i = 0; i < tuple->elements().size(); ++i) {
-        elements.push_back(
-            put_together(graph, result.toTupleRef().elements()[i], tuple->elements()[i], tensors, next));
+        elements.push_back(put_together(graph, result.toTupleRef().elements()[i], tuple->elements()[i], tensors, next));
       }
       return graph.insertNode(graph.createTuple(elements, tuple->schema() ? tuple : nullptr))->output();
     }
@@ -385,7 +394,8 @@ Module lower(const Module& module, const std::string& method, const FlatGraph& f
   TORCH_CHECK(!is_lowered(module), "recals: the module is rewritten already; restore it first");
   TORCH_CHECK(
       module.type()->getForwardHooks().empty() && module.type()->getForwardPreHooks().empty(),
-      "recals: the module has scripted hooks of its own, which a rewritten module would not call. Hooks of submodules are "
+      "recals: the module has scripted hooks of its own, which a rewritten module would not call. Hooks of submodules "
+      "are "
       "taken over: wrap the module in another one, and optimise that.");
   return Lowering(module, method, flat, plan).run();
 }

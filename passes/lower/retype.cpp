@@ -26,8 +26,7 @@ c10::FunctionSchema with_self(const c10::FunctionSchema& schema, const std::stri
   if (!arguments.empty()) {
     arguments[0] = arguments[0].cloneWithType(type);
   }
-  return c10::FunctionSchema(
-      name, "", std::move(arguments), schema.returns(), schema.is_vararg(), schema.is_varret());
+  return c10::FunctionSchema(name, "", std::move(arguments), schema.returns(), schema.is_vararg(), schema.is_varret());
 }
 
 } // namespace

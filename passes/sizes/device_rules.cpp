@@ -23,7 +23,8 @@ bool takes_flash(
   }
   for (const auto* tensor : {&query, &key, &value}) {
     if (tensor->dim() != 4 || tensor->size(2) == 0 || tensor->size(3) != query.size(3) || tensor->stride(3) != 1 ||
-        tensor->size(0) != query.size(0) || tensor->size(1) != query.size(1) || !at::isFloatingType(tensor->scalar_type())) {
+        tensor->size(0) != query.size(0) || tensor->size(1) != query.size(1) ||
+        !at::isFloatingType(tensor->scalar_type())) {
       return false;
     }
   }
@@ -54,8 +55,8 @@ torch::jit::Operation attention(const torch::jit::Node& node) {
     const bool causal = argument(5).toBool();
     const auto scale = argument(6).toOptional<double>();
     torch::jit::drop(stack, count);
-    stack.emplace_back(std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, causal, additive(mask, query), scale)));
+    stack.emplace_back(std::get<0>(
+        at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, additive(mask, query), scale)));
   };
 }
 

@@ -72,18 +72,30 @@ const std::unordered_map<std::string, Flops>& flops_table() {
 
 const std::unordered_set<std::string>& draws() {
   static const std::unordered_set<std::string> table = {
-      "aten::bernoulli_", "aten::bernoulli", "aten::native_dropout", "aten::rand",       "aten::rand_like",
-      "aten::randn",      "aten::randn_like", "aten::normal_",       "aten::uniform_",   "aten::exponential_",
-      "aten::multinomial", "aten::rrelu_with_noise", "aten::randint", "aten::randperm", "aten::normal"};
+      "aten::bernoulli_",
+      "aten::bernoulli",
+      "aten::native_dropout",
+      "aten::rand",
+      "aten::rand_like",
+      "aten::randn",
+      "aten::randn_like",
+      "aten::normal_",
+      "aten::uniform_",
+      "aten::exponential_",
+      "aten::multinomial",
+      "aten::rrelu_with_noise",
+      "aten::randint",
+      "aten::randperm",
+      "aten::normal"};
   return table;
 }
 
 const std::unordered_set<std::string>& transcendental() {
   static const std::unordered_set<std::string> table = {
-      "aten::exp",      "aten::log",          "aten::tanh",    "aten::sigmoid", "aten::gelu",  "aten::gelu_backward",
-      "aten::erf",      "aten::sin",          "aten::cos",     "aten::pow",     "aten::silu",  "aten::silu_backward",
-      "aten::_softmax", "aten::_log_softmax", "aten::softplus", "aten::elu",     "aten::mish", "aten::log1p",
-      "aten::expm1",    "aten::rsqrt",        "aten::sqrt",    "aten::logsumexp"};
+      "aten::exp",      "aten::log",          "aten::tanh",     "aten::sigmoid",  "aten::gelu", "aten::gelu_backward",
+      "aten::erf",      "aten::sin",          "aten::cos",      "aten::pow",      "aten::silu", "aten::silu_backward",
+      "aten::_softmax", "aten::_log_softmax", "aten::softplus", "aten::elu",      "aten::mish", "aten::log1p",
+      "aten::expm1",    "aten::rsqrt",        "aten::sqrt",     "aten::logsumexp"};
   return table;
 }
 
@@ -138,8 +150,7 @@ double seconds_of(const Work& work) {
   if (work.bytes == 0) {
     return 0;
   }
-  return kSecondsPerCall +
-      std::max(work.flops / kFlopsPerSecond, static_cast<double>(work.bytes) / kBytesPerSecond) +
+  return kSecondsPerCall + std::max(work.flops / kFlopsPerSecond, static_cast<double>(work.bytes) / kBytesPerSecond) +
       static_cast<double>(work.draws) * kSecondsPerDraw +
       static_cast<double>(work.transcendentals) * kSecondsPerTranscendental;
 }

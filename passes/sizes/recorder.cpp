@@ -135,7 +135,9 @@ void backward_ends(const at::RecordFunction&, at::ObserverContext*) {
 } // namespace
 
 Recorder::Recorder(const Program& program, const std::string& device)
-    : program_(program), register_block_(program.registers.size(), -1), register_external_(program.registers.size(), nullptr) {
+    : program_(program),
+      register_block_(program.registers.size(), -1),
+      register_external_(program.registers.size(), nullptr) {
   TORCH_CHECK(recording == nullptr, "recals: a dry run inside a dry run");
   auto& step = result_.step;
   step.devices = {device};
@@ -157,8 +159,8 @@ Recorder::Recorder(const Program& program, const std::string& device)
                                             .needsInputs(true)
                                             .needsOutputs(true)
                                             .scopes({at::RecordScope::FUNCTION}));
-  backward_ops_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&backward_begins, &backward_ends)
-                                                 .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  backward_ops_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&backward_begins, &backward_ends).scopes({at::RecordScope::BACKWARD_FUNCTION}));
   if (device == "cpu") {
     host_.emplace(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<HostAllocations>());
   }

@@ -82,8 +82,8 @@ int64_t convolution(const KernelCall& call) {
   const int64_t weight_copy = blocked_weight(defined(call.inputs, 1));
   const int64_t output_copy = blocked(output, false);
   const int64_t own = transposed ? 0 : nbytes(output);
-  return std::max({
-      input_copy + weight_copy + output_copy - own, output_copy, columns(output, defined(call.inputs, 1))});
+  return std::max(
+      {input_copy + weight_copy + output_copy - own, output_copy, columns(output, defined(call.inputs, 1))});
 }
 
 int64_t convolution_backward(const KernelCall& call) {

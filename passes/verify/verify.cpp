@@ -73,7 +73,8 @@ void verify_flat(const Graph& graph) {
     const bool structural = kind == c10::prim::Constant || kind == c10::prim::GetAttr || kind == c10::prim::SetAttr ||
         kind == c10::prim::ListConstruct || kind == c10::prim::ListUnpack;
     TORCH_CHECK(structural || node->maybeSchema() != nullptr, "recals: F3: ", describe(node), " has no schema");
-    if (!structural && node->outputs().size() == 1 && node->output()->type()->isSubtypeOf(*c10::ListType::ofTensors())) {
+    if (!structural && node->outputs().size() == 1 &&
+        node->output()->type()->isSubtypeOf(*c10::ListType::ofTensors())) {
       TORCH_CHECK(
           node->next()->kind() == c10::prim::ListUnpack && node->next()->input() == node->output(),
           "recals: F5: the list of ",

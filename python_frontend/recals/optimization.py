@@ -17,11 +17,11 @@ def optimize(
 ) -> torch.jit.ScriptModule:
     """A module that is used exactly as `module`, and whose training step stays within `budget`.
 
-    It has a type of its own and the very same parameter, buffer and submodule objects, so an optimizer made earlier goes
-    on working, and `module` itself is untouched. The plan holds for inputs of the shapes, dtypes and devices of
+    It has a type of its own and the very same parameters, buffers and submodules, so an optimizer made earlier goes on
+    working, and `module` itself is untouched. The plan holds for inputs of the shapes, dtypes and devices of
     `example_inputs` and for the present training/eval modes; without gradients, or in another mode, a call runs the
-    plain method. A module that was optimised before is planned anew from its plain form (so one method of a module has a
-    plan).
+    plain method. A module that was optimised before is planned anew from its plain form: one method of a module has
+    a plan.
 
     Args:
         module: scripted or traced.

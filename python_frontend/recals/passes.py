@@ -1,8 +1,8 @@
 """The passes one by one, on ``torch._C.Graph``: graph -> sizes -> plan -> boundaries -> lower.
 
-    analysis = recals.passes.analyse(module, (x,))        # specialised graph, and the step's sizes
-    planned = recals.passes.plan(analysis, "50%")          # the plan, written into a copy of the graph as recals:: ops
-    net = recals.passes.lower(module, analysis, planned)   # methods that survive torch.jit.save
+analysis = recals.passes.analyse(module, (x,))        # specialised graph, and the step's sizes
+planned = recals.passes.plan(analysis, "50%")          # the plan, written into a copy of the graph as recals:: ops
+net = recals.passes.lower(module, analysis, planned)   # methods that survive torch.jit.save
 """
 
 from __future__ import annotations

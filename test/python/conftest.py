@@ -29,8 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def threads_of_convolutions(request: pytest.FixtureRequest) -> Iterator[None]:
-    """On one thread some 1x1 convolutions copy less than the prediction says, which must hold for any number of threads:
-    where closeness is tested, two threads are the case that it is made for."""
+    """On one thread some 1x1 convolutions copy less than the prediction says, which must hold for any number of
+    threads: where closeness is tested, two threads are the case that it is made for."""
     torch.set_num_threads(2 if request.module.__name__ in ("test_memory", "test_main_job") else THREADS)
     yield
     torch.set_num_threads(THREADS)

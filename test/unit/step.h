@@ -34,9 +34,7 @@ inline torch::jit::Module module_of(
 }
 
 /// Fates by name: "%relu.1" or "%dropout.1 saved[0]".
-inline plan::Plan plan_that_drops(
-    const Analysis& analysis,
-    const std::function<bool(const plan::Storage&)>& drop) {
+inline plan::Plan plan_that_drops(const Analysis& analysis, const std::function<bool(const plan::Storage&)>& drop) {
   auto plan = plan::keep_all(analysis.sizes.step);
   for (size_t s = 0; s < plan.fates.size(); ++s) {
     const auto& storage = analysis.sizes.step.storages[s];

@@ -1,10 +1,9 @@
 # RUN: %python %s | %FileCheck %s
 """A plan in the graph: regions, what stays, what is made again, and their bytes. Taken out, the graph is as before."""
 
+import recals
 import torch
 from torch import nn
-
-import recals
 
 layers = [layer for _ in range(4) for layer in (nn.Linear(128, 128), nn.GELU(), nn.Dropout(0.5))]
 net = torch.jit.script(nn.Sequential(*layers, nn.Linear(128, 2)))

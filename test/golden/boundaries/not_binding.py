@@ -1,10 +1,9 @@
 # RUN: %python %s | %FileCheck %s
 """The negative twin of marks.py: a budget that does not bind leaves the graph alone."""
 
+import recals
 import torch
 from torch import nn
-
-import recals
 
 net = torch.jit.script(nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 2)))
 analysis = recals.passes.analyse(net, (torch.ones(32, 64),))

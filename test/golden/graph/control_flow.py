@@ -1,10 +1,9 @@
 # RUN: %python %s | %FileCheck %s
 """Calls are entered, loops over modules unrolled, branches that shapes decide taken."""
 
+import recals
 import torch
 from torch import Tensor, nn
-
-import recals
 
 
 class Net(nn.Module):

@@ -1,10 +1,9 @@
 # RUN: %python %s | %FileCheck %s
 """In-place ops on local values become out-of-place ones, unless another view of the storage is read later."""
 
+import recals
 import torch
 from torch import Tensor, nn
-
-import recals
 
 
 class Net(nn.Module):

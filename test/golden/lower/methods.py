@@ -1,10 +1,9 @@
 # RUN: %python %s | %FileCheck %s
 """Boundaries as methods: readable, saved as code, and the plain method beside them."""
 
+import recals
 import torch
 from torch import nn
-
-import recals
 
 layers = [layer for _ in range(4) for layer in (nn.Linear(128, 128), nn.GELU(), nn.Dropout(0.5))]
 net = torch.jit.script(nn.Sequential(*layers, nn.Linear(128, 2)))

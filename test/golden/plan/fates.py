@@ -1,10 +1,9 @@
 # RUN: %python %s | %FileCheck %s
 """Fates and reasons. A budget that does not bind changes nothing; a tight one drops what is cheap to make again."""
 
+import recals
 import torch
 from torch import nn
-
-import recals
 
 layers = [layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.ReLU())]
 net = torch.jit.script(nn.Sequential(*layers, nn.Linear(256, 2)))

@@ -1,10 +1,9 @@
 # RUN: %python %s | %FileCheck %s
 """Bytes of a step, by hand: 4 bytes an element."""
 
+import recals
 import torch
 from torch import nn
-
-import recals
 
 net = torch.jit.script(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 2)))
 report = recals.estimate(net, (torch.ones(256, 64),))
