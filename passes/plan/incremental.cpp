@@ -98,16 +98,6 @@ int64_t MemoryCurve::peak() {
   return static_cast<int64_t>(most);
 }
 
-int MemoryCurve::peak_moment() {
-  refresh();
-  if (most_.empty()) {
-    return -1;
-  }
-  const size_t block = static_cast<size_t>(std::max_element(most_.begin(), most_.end()) - most_.begin());
-  const auto from = values_.begin() + static_cast<ptrdiff_t>(block * kBlock);
-  return static_cast<int>(std::max_element(from, from + kBlock) - values_.begin());
-}
-
 IncrementalSimulator::IncrementalSimulator(const StepIndex& index, const std::vector<int64_t>& limits) : index_(index) {
   build_moments();
 
@@ -147,7 +137,7 @@ IncrementalSimulator::IncrementalSimulator(const StepIndex& index, const std::ve
   for (int s = 0; s < storages; ++s) {
     forward_end_[s] = forward_end(s);
     std::vector<double>& curve = base_[index_.device[s]];
-    for (int m = live_begin(s); m < forward_end_[s]; ++m) {
+    for (int m = forward_begin(s); m < forward_end_[s]; ++m) {
       curve[m] += static_cast<double>(index_.bytes[s]);
     }
   }
@@ -263,19 +253,6 @@ double IncrementalSimulator::violation() {
 
 int64_t IncrementalSimulator::peak(int device) {
   return curves_[curve_of_[device]].peak();
-}
-
-int IncrementalSimulator::peak_moment(int device) {
-  return curves_[curve_of_[device]].peak_moment();
-}
-
-bool IncrementalSimulator::wanted(int storage) const {
-  for (const int* n = index_.readers.begin(storage); n != index_.readers.end(storage); ++n) {
-    if (component_of_[*n] >= 0) {
-      return true;
-    }
-  }
-  return false;
 }
 
 int IncrementalSimulator::forward_end(int storage) const {
@@ -526,8 +503,10 @@ void IncrementalSimulator::flip(const std::vector<int>& storages) {
   for (const int s : touched_storages_) {
     set_forward_end(s, forward_end(s));
   }
-  work_ +=
-      static_cast<int64_t>(10 + pool_.size() + 2 * members_.size() + 2 * touched_storages_.size() + 4 * log_.size());
+  // A change adds to a range of the curve, on average some share of its blocks.
+  const int64_t per_change = 4 + moments_ / 1500;
+  work_ += 10 + static_cast<int64_t>(pool_.size() + 2 * members_.size() + 2 * touched_storages_.size()) +
+      per_change * static_cast<int64_t>(log_.size());
 }
 
 /// Plays the backward of one component, alone: what it caches and when depends on nothing else.

@@ -31,8 +31,6 @@ class MemoryCurve {
   /// Sum over the moments of the bytes above the limit.
   int64_t above();
   int64_t peak();
-  /// The first moment of the peak.
-  int peak_moment();
 
  private:
   static constexpr int kBlock = 64;
@@ -92,26 +90,12 @@ class IncrementalSimulator {
   bool replays(int node) const {
     return component_of_[node] >= 0;
   }
-  bool wanted(int storage) const;
   int moments() const {
     return moments_;
   }
   /// Grows by about what a flip costs, 20 to 40 ns a unit; unlike a clock it is the same every time.
   int64_t work() const {
     return work_;
-  }
-  /// Where the curve of `device` is highest, and whether that is in the backward.
-  int peak_moment(int device);
-  /// The moments [begin, end) in which the forward's copy is live.
-  int live_begin(int storage) const {
-    return index_.producer[storage] + 1;
-  }
-  int live_end(int storage) const {
-    return forward_end_[storage];
-  }
-  /// Without a slot and a reader to come.
-  int forward_last(int storage) const {
-    return index_.last_read[storage];
   }
   const StepIndex& index() const {
     return index_;
@@ -136,6 +120,9 @@ class IncrementalSimulator {
   void need(int node);
   void replay_component(Component& component);
   void run_nodes(int storage, int moment);
+  int forward_begin(int storage) const {
+    return index_.producer[storage] + 1;
+  }
   int forward_end(int storage) const;
 
   void add(int device, int begin, int end, double bytes);
@@ -161,9 +148,9 @@ class IncrementalSimulator {
   std::vector<MemoryCurve> curves_;
   std::vector<int> device_of_curve_;
 
-  // The state.
+  // The state. What is live from moment a until before moment b is written as [a, b).
   std::vector<uint8_t> dropped_;
-  std::vector<int> forward_end_; ///< per storage
+  std::vector<int> forward_end_; ///< per storage: the forward's copy is live in [forward_begin, this)
   std::vector<int> cache_begin_; ///< per storage; begin == end: not cached
   std::vector<int> cache_end_;
   std::vector<int> rng_end_; ///< per node; 0: nothing stored
@@ -203,7 +190,6 @@ class IncrementalSimulator {
   std::vector<int> todo_;
   std::vector<int> events_;
   std::vector<double> now_; ///< per device: within a moment, above its start
-  std::vector<int> ran_at_; ///< per node, of the replay in progress
 };
 
 } // namespace recals::plan

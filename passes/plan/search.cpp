@@ -95,13 +95,18 @@ class Search {
   /// Best first.
   std::vector<State> starting_points(IncrementalSimulator& step) {
     std::vector<State> starts;
-    std::vector<uint8_t> last;
-    for (const int segments : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
-      const std::vector<uint8_t> kept = crossing(index_, segments, 0.4);
-      if (!starts.empty() && kept == last) {
+    std::vector<std::vector<uint8_t>> seen;
+    const int64_t work = step.work();
+    // From coarse to fine, so that a large step, for which there is no time to try all, has some of each.
+    for (const int segments : {1, 8, 32, 2, 16, 64, 4, 128, 3, 6, 12, 24, 48, 96}) {
+      if (step.work() - work > options_.most_work) {
+        break;
+      }
+      std::vector<uint8_t> kept = crossing(index_, segments, 0.4);
+      if (std::find(seen.begin(), seen.end(), kept) != seen.end()) {
         continue;
       }
-      last = kept;
+      seen.push_back(kept);
       for (const bool drop_all : {false, true}) {
         std::vector<Fate> fates(index_.storages, Fate::Keep);
         for (const int s : choices_) {

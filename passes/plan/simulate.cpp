@@ -99,24 +99,12 @@ void Simulator::run(const std::vector<Fate>& fates) {
 
 bool Simulator::fits(const std::vector<Fate>& fates, const std::vector<int64_t>& limits, double most_seconds) {
   limits_ = limits.data();
-  stop_above_ = true;
   close_over(fates);
   if (seconds_ > most_seconds) {
     return false;
   }
   find_components();
   return forward() && backward();
-}
-
-double Simulator::violation(const std::vector<Fate>& fates, const std::vector<int64_t>& limits) {
-  limits_ = limits.data();
-  stop_above_ = false;
-  violation_ = 0;
-  close_over(fates);
-  find_components();
-  forward();
-  backward();
-  return violation_;
 }
 
 void Simulator::replayed(std::vector<int>& nodes) const {
@@ -194,13 +182,9 @@ inline bool Simulator::touch(int device, int64_t bytes) {
   PeakPoint& peak = peak_[device];
   if (bytes > peak.bytes) {
     peak = {bytes, in_backward_, now_, replaying_};
-  }
-  if (limits_ && bytes > limits_[device]) {
-    if (stop_above_) {
+    if (limits_ && bytes > limits_[device]) {
       return false;
     }
-    violation_ +=
-        static_cast<double>(bytes - limits_[device]) / static_cast<double>(std::max<int64_t>(limits_[device], 1));
   }
   if (curve_) {
     most_[device] = std::max(most_[device], bytes);

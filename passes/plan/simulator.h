@@ -74,9 +74,6 @@ class Simulator {
   /// Stops before the memory passes if the recompute time is above `most_seconds`; or as soon as a peak is above its
   /// limit (`limits`: one per device). Returns whether the step ran through, within both.
   bool fits(const std::vector<Fate>& fates, const std::vector<int64_t>& limits, double most_seconds);
-  /// Runs through, and returns by how much the limits are passed: the sum over all moments of the share by which that
-  /// moment is above its limit. Unlike the peak, it falls when one of several equal peaks falls.
-  double violation(const std::vector<Fate>& fates, const std::vector<int64_t>& limits);
 
   const StepIndex& index() const {
     return index_;
@@ -96,14 +93,6 @@ class Simulator {
   /// The component of a node of N: any id that the nodes of one component share; -1 for a node that is not in N.
   int component(int node) const {
     return in_n_[node] ? component_[node] : -1;
-  }
-  /// The backward event that replayed a node; -1 for a node that was not.
-  int replayed_at(int node) const {
-    return in_n_[node] ? replayed_at_[node] : -1;
-  }
-  /// How many nodes of N read storage s, that is kept, and so hold it.
-  bool recomputed(int storage) const {
-    return dropped_[storage] != 0;
   }
   /// Some node of N reads the storage.
   bool wanted(int storage) const {
@@ -148,9 +137,7 @@ class Simulator {
   std::vector<int64_t> most_;
   std::vector<PeakPoint> peak_;
   std::vector<int64_t> held_;
-  const int64_t* limits_ = nullptr;
-  bool stop_above_ = false; ///< at the first moment above a limit
-  double violation_ = 0;
+  const int64_t* limits_ = nullptr; ///< stop at the first moment above one
   double seconds_ = 0;
   bool in_backward_ = false;
   int now_ = 0;
