@@ -27,11 +27,15 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(THREADS)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def threads_of_convolutions(request: pytest.FixtureRequest) -> Iterator[None]:
-    """On one thread some 1x1 convolutions copy less than the prediction says, which must hold for any number of
-    threads: where closeness is tested, two threads are the case that it is made for."""
-    torch.set_num_threads(2 if request.module.__name__ in ("test_memory", "test_main_job") else THREADS)
+def threads_for(name: str) -> int:
+    """Two for the U-Net: on one thread its 1x1 convolution copies less than the prediction says, which must hold for
+    any number of threads."""
+    return 2 if "unet" in name else THREADS
+
+
+@pytest.fixture(autouse=True)
+def own_threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    torch.set_num_threads(threads_for(request.node.name))
     yield
     torch.set_num_threads(THREADS)
 
