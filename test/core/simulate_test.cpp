@@ -1,5 +1,5 @@
-/// Each rule of Note [What the executor does with fates] (passes/plan/simulate.h), on a step that is small enough to add
-/// up by hand.
+/// Each rule of Note [What the executor does with fates] (passes/plan/simulate.h), on a step that is small enough to
+/// add up by hand.
 
 #include <gtest/gtest.h>
 
