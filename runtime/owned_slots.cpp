@@ -18,7 +18,7 @@ void for_each_owned_slot(
       for (const auto& candidate : shown) {
         const auto& tensor = *candidate.tensor;
         if (tensor.defined() && tensor.has_storage() && tensor.storage().unsafeGetStorageImpl() == storage) {
-          visit({*data, candidate.reg, -1, saved, *node});
+          visit({*data, candidate.reg, -1, saved});
           return;
         }
       }
@@ -30,7 +30,7 @@ void for_each_owned_slot(
       if (number == internals.size()) {
         internals.push_back(storage);
       }
-      visit({*data, -1, static_cast<int>(number), saved, *node});
+      visit({*data, -1, static_cast<int>(number), saved});
     });
   }
 }

@@ -22,7 +22,6 @@ struct OwnedSlot {
   int reg;
   int internal;
   torch::autograd::SavedVariable& saved;
-  torch::autograd::Node& node;
 };
 
 /// Visits what the autograd nodes made since `since` have saved (see nodes_made_since), except tensors without memory

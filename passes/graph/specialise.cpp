@@ -42,13 +42,13 @@ void collect_tensors(const IValue& value, std::vector<at::Tensor>& tensors) {
   }
 }
 
-namespace {
-
 bool holds_tensor(const IValue& value) {
   std::vector<at::Tensor> tensors;
   collect_tensors(value, tensors);
   return !tensors.empty();
 }
+
+namespace {
 
 class Specialiser {
  public:

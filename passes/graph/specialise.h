@@ -39,4 +39,7 @@ FlatGraph specialise(const c10::IValue& module, const std::string& method, const
 /// Tensors of a nested value, in order.
 void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors);
 
+/// Is there one?
+bool holds_tensor(const c10::IValue& value);
+
 } // namespace recals

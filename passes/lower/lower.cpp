@@ -313,7 +313,7 @@ class Lowering {
       }
     } else if (example.isList()) {
       const auto elements = example.toListRef();
-      if (elements.empty() || !holds_tensors(example)) {
+      if (elements.empty() || !holds_tensor(example)) {
         return;
       }
       auto* unpack = graph.insertNode(graph.createListUnpack(value, elements.size()));
@@ -323,7 +323,7 @@ class Lowering {
     } else if (example.isGenericDict()) {
       const auto element_type = value->type()->expectRef<c10::DictType>().getValueType();
       for (const auto& entry : example.toGenericDict()) {
-        if (!holds_tensors(entry.value())) {
+        if (!holds_tensor(entry.value())) {
           continue;
         }
         auto* key = graph.insertConstant(entry.key());
@@ -331,12 +331,6 @@ class Lowering {
         take_apart(graph, item->setType(element_type), entry.value(), tensors);
       }
     }
-  }
-
-  static bool holds_tensors(const IValue& value) {
-    std::vector<at::Tensor> tensors;
-    collect_tensors(value, tensors);
-    return !tensors.empty();
   }
 
   /// The result of the method from its tensors.
@@ -362,7 +356,7 @@ class Lowering {
       }
       return graph.insertNode(graph.createTuple(elements, tuple->schema() ? tuple : nullptr))->output();
     }
-    if (result.isList() && holds_tensors(result)) {
+    if (result.isList() && holds_tensor(result)) {
       const auto element_type = type->expectRef<c10::ListType>().getElementType();
       std::vector<Value*> elements;
       for (const IValue& element : result.toListRef()) {
@@ -370,7 +364,7 @@ class Lowering {
       }
       return graph.insertNode(graph.createList(element_type, elements))->output();
     }
-    if (result.isGenericDict() && holds_tensors(result)) {
+    if (result.isGenericDict() && holds_tensor(result)) {
       const auto& dict = type->expectRef<c10::DictType>();
       std::vector<Value*> keys;
       std::vector<Value*> values;

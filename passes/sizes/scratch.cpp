@@ -200,8 +200,8 @@ int64_t layer_norm_backward(const KernelCall& call) {
   return 2 * threads() * (nbytes(defined(call.outputs, 1)) + nbytes(defined(call.outputs, 2)));
 }
 
-/// Input and output in channels-last order.
-int64_t upsample(const KernelCall& call) {
+/// As much again as input and output: upsampling works on both in channels-last order, logsumexp on exponentials.
+int64_t input_and_output(const KernelCall& call) {
   return nbytes(defined(call.inputs, 0)) + nbytes(defined(call.outputs, 0));
 }
 
@@ -235,10 +235,6 @@ int64_t mixed_dtypes(const KernelCall& call) {
   return bytes;
 }
 
-int64_t input_and_output(const KernelCall& call) {
-  return nbytes(defined(call.inputs, 0)) + nbytes(defined(call.outputs, 0));
-}
-
 /// A copy of the values and one of their positions.
 int64_t selection(const KernelCall& call) {
   const auto* input = defined(call.inputs, 0);
@@ -269,10 +265,10 @@ const std::unordered_map<std::string, Rule>& rules() {
       {"aten::native_layer_norm_backward", &layer_norm_backward},
       {"aten::_scaled_dot_product_flash_attention_for_cpu", &flash_attention},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", &flash_attention_backward},
-      {"aten::upsample_bilinear2d", &upsample},
-      {"aten::upsample_bicubic2d", &upsample},
-      {"aten::upsample_nearest2d", &upsample},
-      {"aten::_upsample_bilinear2d_aa", &upsample},
+      {"aten::upsample_bilinear2d", &input_and_output},
+      {"aten::upsample_bicubic2d", &input_and_output},
+      {"aten::upsample_nearest2d", &input_and_output},
+      {"aten::_upsample_bilinear2d_aa", &input_and_output},
       {"aten::sum", &converting_reduction},
       {"aten::mean", &converting_reduction},
       {"aten::prod", &converting_reduction},
