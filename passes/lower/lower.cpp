@@ -403,6 +403,27 @@ std::string plan_of(const Module& module) {
   return module.attr(kPlanAttribute).toStringRef();
 }
 
+LoweredStep lowered_step(const Module& module) {
+  TORCH_CHECK(is_lowered(module), "recals: this module was not made by recals.optimize, it has no planned step");
+  LoweredStep step;
+  step.method = module.attr(kMethodAttribute).toStringRef();
+  auto graph_of = [&](const std::string& name) {
+    return torch::jit::toGraphFunction(module.get_method(name).function()).graph();
+  };
+  step.graph = graph_of(kPrefix + step.method + "_step");
+  for (const auto* node : graph_of(step.method)->nodes()) {
+    if (node->kind() == ops::enter) {
+      step.signature = torch::jit::toIValue(node->input(2))->toStringRef();
+      const auto attributes = torch::jit::toIValue(node->input(3))->toListRef();
+      // The last one counts the parameters and buffers.
+      for (size_t i = 0; i + 1 < attributes.size(); ++i) {
+        step.attributes.push_back(attributes[i].toStringRef());
+      }
+    }
+  }
+  return step;
+}
+
 Module restore(const Module& module) {
   TORCH_CHECK(is_lowered(module), "recals: this module was not made by recals.optimize, there is nothing to restore");
   const auto method = module.attr(kMethodAttribute).toStringRef();

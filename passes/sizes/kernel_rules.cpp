@@ -99,6 +99,43 @@ const std::unordered_set<std::string>& transcendental() {
   return table;
 }
 
+const std::unordered_map<std::string, WorkKind>& kinds() {
+  static const std::unordered_map<std::string, WorkKind> table = {
+      {"aten::mm", WorkKind::Matmul},
+      {"aten::mv", WorkKind::Matmul},
+      {"aten::dot", WorkKind::Matmul},
+      {"aten::bmm", WorkKind::Matmul},
+      {"aten::addmm", WorkKind::Matmul},
+      {"aten::baddbmm", WorkKind::Matmul},
+      {"aten::convolution", WorkKind::Convolution},
+      {"aten::convolution_backward", WorkKind::Convolution},
+      {"aten::sum", WorkKind::Reduction},
+      {"aten::mean", WorkKind::Reduction},
+      {"aten::amax", WorkKind::Reduction},
+      {"aten::var_mean", WorkKind::Reduction},
+      {"aten::_softmax", WorkKind::Reduction},
+      {"aten::_softmax_backward_data", WorkKind::Reduction},
+      {"aten::_log_softmax", WorkKind::Reduction},
+      {"aten::_log_softmax_backward_data", WorkKind::Reduction},
+      {"aten::native_layer_norm", WorkKind::Reduction},
+      {"aten::native_layer_norm_backward", WorkKind::Reduction},
+      {"aten::native_group_norm", WorkKind::Reduction},
+      {"aten::native_group_norm_backward", WorkKind::Reduction},
+      {"aten::native_batch_norm", WorkKind::Reduction},
+      {"aten::native_batch_norm_backward", WorkKind::Reduction},
+      {"aten::copy_", WorkKind::Copy},
+      {"aten::clone", WorkKind::Copy},
+      {"aten::_to_copy", WorkKind::Copy},
+      {"aten::cat", WorkKind::Copy},
+      {"aten::fill_", WorkKind::Copy},
+      {"aten::zero_", WorkKind::Copy},
+      {"aten::zeros", WorkKind::Copy},
+      {"aten::zeros_like", WorkKind::Copy},
+      {"aten::ones_like", WorkKind::Copy},
+  };
+  return table;
+}
+
 /// Shows an input's storage: nothing is read or written.
 bool is_view(const KernelCall& call) {
   const auto* output = tensor_at(call.outputs, 0);
@@ -115,7 +152,7 @@ bool runs_as_one(const std::string& op) {
 
 Work work_of(const KernelCall& call) {
   Work work;
-  if (call.op.rfind("aten::empty", 0) == 0 || is_view(call)) {
+  if (call.op.rfind("aten::empty", 0) == 0 || call.op == "aten::set_" || is_view(call)) {
     return work;
   }
   auto flops = flops_table().find(call.op);
@@ -130,6 +167,12 @@ Work work_of(const KernelCall& call) {
     add_bytes(output, written);
   }
   work.bytes += written;
+  if (const auto kind = kinds().find(call.op); kind != kinds().end()) {
+    work.kind = kind->second;
+  }
+  if (const auto* output = tensor_at(call.outputs, 0)) {
+    work.dtype = output->scalar_type();
+  }
   const int64_t elements = numel_at(call.outputs, 0);
   if (draws().count(call.op) != 0) {
     work.draws = elements;
@@ -138,21 +181,6 @@ Work work_of(const KernelCall& call) {
     work.transcendentals = elements;
   }
   return work;
-}
-
-double seconds_of(const Work& work) {
-  // One core of a server CPU with AVX2: measured on the ops of a GPT block (docs/memory-model.md tells how).
-  constexpr double kFlopsPerSecond = 120e9;
-  constexpr double kBytesPerSecond = 12e9;
-  constexpr double kSecondsPerDraw = 3e-9;
-  constexpr double kSecondsPerTranscendental = 0.4e-9;
-  constexpr double kSecondsPerCall = 3e-6;
-  if (work.bytes == 0) {
-    return 0;
-  }
-  return kSecondsPerCall + std::max(work.flops / kFlopsPerSecond, static_cast<double>(work.bytes) / kBytesPerSecond) +
-      static_cast<double>(work.draws) * kSecondsPerDraw +
-      static_cast<double>(work.transcendentals) * kSecondsPerTranscendental;
 }
 
 } // namespace recals
