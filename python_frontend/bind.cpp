@@ -53,6 +53,8 @@ void bind_memory_tracker(py::module& m) {
       .def_static("start", &MemoryTracker::start, py::arg("with_curve"))
       .def("stop", &MemoryTracker::stop)
       .def("reset_peak", &MemoryTracker::reset_peak)
+      .def("live", &MemoryTracker::live)
+      .def("seconds", &MemoryTracker::seconds)
       .def("devices", [](const MemoryTracker& tracker) {
         py::dict out;
         for (const auto& [name, device] : tracker.devices()) {
@@ -75,11 +77,12 @@ void bind_passes(py::module& m) {
       .def_property_readonly("graph", [](const Analysis& a) { return a.flat.graph; })
       .def_property_readonly("attributes", [](const Analysis& a) { return a.flat.attributes; })
       .def_property_readonly("device", [](const Analysis& a) { return a.flat.device.str(); })
-      .def("report_json", [](const Analysis& a) { return to_json(report_of(a)); });
+      .def("report", [](const Analysis& a) { return report_of(a); });
   py::class_<Planned, std::shared_ptr<Planned>>(m, "Planned")
       .def_property_readonly("graph", [](const Planned& p) { return p.graph; })
       .def_property_readonly("peak", [](const Planned& p) { return p.peak; })
       .def_property_readonly("simulated_peak", [](const Planned& p) { return p.simulated_peak; })
+      .def("report", [](const Planned& p, const Analysis& a) { return report_of(a, p); })
       .def("json", [](const Planned& p, const Analysis& a) { return plan::to_json(a.sizes.step, p.plan, p.budgets); });
   m.def(
       "analyse",

@@ -84,7 +84,7 @@ struct StepGraph {
   std::vector<BackwardEvent> backward;
   std::vector<std::string> backward_ops; ///< names of autograd nodes, for reports
   double backward_seconds = 0; ///< estimated, of the plain step's loss and backward
-  CostSource cost_model;
+  CostSource cost_model{};
 };
 
 } // namespace recals::plan

@@ -127,6 +127,22 @@ double rate_for(const std::map<std::string, double>& rates, c10::ScalarType dtyp
   return found == rates.end() ? rates.at("f32") : found->second;
 }
 
+double seconds_per_element(ElementKind kind, const CostModel& model) {
+  switch (kind) {
+    case ElementKind::None:
+      return 0;
+    case ElementKind::Random:
+      return model.seconds_per_random;
+    case ElementKind::Transcendental:
+      return model.seconds_per_transcendental;
+    case ElementKind::BatchNorm:
+      return model.seconds_per_batch_norm;
+    case ElementKind::Pooling:
+      return model.seconds_per_pooling;
+  }
+  return 0;
+}
+
 } // namespace
 
 CostModel parse_cost_model(const std::string& text, const std::string& origin) {
@@ -150,8 +166,12 @@ CostModel parse_cost_model(const std::string& text, const std::string& origin) {
   model.reduction_bytes_per_second = bytes.positive("reduction");
   model.copy_bytes_per_second = bytes.positive("copy");
   bytes.end();
-  model.seconds_per_draw = fields.positive("seconds_per_draw");
-  model.seconds_per_transcendental = fields.positive("seconds_per_transcendental");
+  auto elements = fields.object("seconds_per_element");
+  model.seconds_per_random = elements.positive("random");
+  model.seconds_per_transcendental = elements.positive("transcendental");
+  model.seconds_per_batch_norm = elements.positive("batch_norm");
+  model.seconds_per_pooling = elements.positive("pooling");
+  elements.end();
   fields.end();
   return model;
 }
@@ -237,8 +257,7 @@ double seconds_of(const Work& work, const CostModel& model) {
   }
   return model.seconds_per_call +
       std::max(work.flops / flops_per_second, static_cast<double>(work.bytes) / bytes_per_second) +
-      static_cast<double>(work.draws) * model.seconds_per_draw +
-      static_cast<double>(work.transcendentals) * model.seconds_per_transcendental;
+      static_cast<double>(work.elements) * seconds_per_element(work.element_kind, model);
 }
 
 } // namespace recals

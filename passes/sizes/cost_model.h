@@ -1,7 +1,7 @@
 #pragma once
 
 /// Seconds of a kernel: a roofline over its floating-point operations and the bytes that it moves, plus what random
-/// numbers and transcendental functions cost, with constants from a JSON file (docs/cost-model.md has the format).
+/// numbers, transcendental functions and the like cost per element, with constants from a JSON file (docs/cost-model.md has the format).
 ///
 /// The library holds one file per kind of device (passes/sizes/cost_models); `recals.calibrate` writes one for the
 /// machine at hand. Plans weigh recomputation against recomputation, so ratios matter more than seconds.
@@ -26,8 +26,10 @@ struct CostModel {
   double pointwise_bytes_per_second = 0;
   double reduction_bytes_per_second = 0;
   double copy_bytes_per_second = 0;
-  double seconds_per_draw = 0;
+  double seconds_per_random = 0; ///< element, as the following ones
   double seconds_per_transcendental = 0;
+  double seconds_per_batch_norm = 0;
+  double seconds_per_pooling = 0;
 
   plan::CostSource source() const {
     return {name, hash};

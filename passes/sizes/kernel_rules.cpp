@@ -1,9 +1,7 @@
 #include "passes/sizes/kernel_rules.h"
 
 #include <algorithm>
-#include <functional>
 #include <unordered_map>
-#include <unordered_set>
 
 #include <ATen/ATen.h>
 
@@ -70,33 +68,57 @@ const std::unordered_map<std::string, Flops>& flops_table() {
   return table;
 }
 
-const std::unordered_set<std::string>& draws() {
-  static const std::unordered_set<std::string> table = {
-      "aten::bernoulli_",
-      "aten::bernoulli",
-      "aten::native_dropout",
-      "aten::rand",
-      "aten::rand_like",
-      "aten::randn",
-      "aten::randn_like",
-      "aten::normal_",
-      "aten::uniform_",
-      "aten::exponential_",
-      "aten::multinomial",
-      "aten::rrelu_with_noise",
-      "aten::randint",
-      "aten::randperm",
-      "aten::normal"};
+const std::unordered_map<std::string, ElementKind>& element_kinds() {
+  static const std::unordered_map<std::string, ElementKind> table = [] {
+    const std::pair<ElementKind, std::vector<const char*>> groups[] = {
+        {ElementKind::Random,
+         {"bernoulli_",
+          "bernoulli",
+          "native_dropout",
+          "rand",
+          "rand_like",
+          "randn",
+          "randn_like",
+          "normal_",
+          "uniform_",
+          "exponential_",
+          "multinomial",
+          "rrelu_with_noise",
+          "randint",
+          "randperm",
+          "normal"}},
+        {ElementKind::Transcendental,
+         {"exp",      "log", "tanh", "sigmoid",   "gelu",          "gelu_backward", "erf",      "sin",
+          "cos",      "pow", "silu", "mish",      "silu_backward", "log1p",         "_softmax", "_log_softmax",
+          "softplus", "elu", "sqrt", "logsumexp", "expm1",         "rsqrt"}},
+        {ElementKind::BatchNorm, {"native_batch_norm", "native_batch_norm_backward"}},
+        {ElementKind::Pooling,
+         {"max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward"}},
+    };
+    std::unordered_map<std::string, ElementKind> kinds;
+    for (const auto& [kind, ops] : groups) {
+      for (const auto* op : ops) {
+        kinds[std::string("aten::") + op] = kind;
+      }
+    }
+    return kinds;
+  }();
   return table;
 }
 
-const std::unordered_set<std::string>& transcendental() {
-  static const std::unordered_set<std::string> table = {
-      "aten::exp",      "aten::log",          "aten::tanh",     "aten::sigmoid",  "aten::gelu", "aten::gelu_backward",
-      "aten::erf",      "aten::sin",          "aten::cos",      "aten::pow",      "aten::silu", "aten::silu_backward",
-      "aten::_softmax", "aten::_log_softmax", "aten::softplus", "aten::elu",      "aten::mish", "aten::log1p",
-      "aten::expm1",    "aten::rsqrt",        "aten::sqrt",     "aten::logsumexp"};
-  return table;
+/// Elements in the window of a pooling op; 1 if the call does not say.
+int64_t window_of(const KernelCall& call) {
+  // The backward's first argument is the gradient.
+  const size_t position = call.op.find("_backward") == std::string::npos ? 1 : 2;
+  if (position >= call.inputs.size() || !call.inputs[position].isIntList()) {
+    return 1;
+  }
+  int64_t elements = 1;
+  const auto sides = call.inputs[position].toIntVector();
+  for (const int64_t side : sides) {
+    elements *= side;
+  }
+  return sides.size() == 1 ? elements * elements : elements;
 }
 
 const std::unordered_map<std::string, WorkKind>& kinds() {
@@ -173,12 +195,13 @@ Work work_of(const KernelCall& call) {
   if (const auto* output = tensor_at(call.outputs, 0)) {
     work.dtype = output->scalar_type();
   }
-  const int64_t elements = numel_at(call.outputs, 0);
-  if (draws().count(call.op) != 0) {
-    work.draws = elements;
-  }
-  if (transcendental().count(call.op) != 0) {
-    work.transcendentals = elements;
+  if (const auto kind = element_kinds().find(call.op); kind != element_kinds().end()) {
+    work.element_kind = kind->second;
+    work.elements = numel_at(call.outputs, 0);
+    if (work.element_kind == ElementKind::Pooling) {
+      const bool backward = call.op.find("_backward") != std::string::npos;
+      work.elements = (backward ? numel_at(call.inputs, 0) : work.elements) * window_of(call);
+    }
   }
   return work;
 }

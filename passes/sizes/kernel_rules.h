@@ -36,13 +36,22 @@ enum class WorkKind : uint8_t {
   Copy, ///< bytes, moved and not changed
 };
 
+/// What an op costs per element besides moving its bytes, or more than moving them.
+enum class ElementKind : uint8_t {
+  None,
+  Random, ///< numbers drawn
+  Transcendental, ///< exp, tanh, erf, ... evaluated
+  BatchNorm, ///< elements normalised over the batch
+  Pooling, ///< elements looked at: windows times their size
+};
+
 struct Work {
   WorkKind kind = WorkKind::Pointwise;
   c10::ScalarType dtype = c10::kFloat; ///< of the first output
   double flops = 0; ///< multiply-adds count two
   int64_t bytes = 0; ///< read and written
-  int64_t draws = 0; ///< random numbers
-  int64_t transcendentals = 0; ///< exp, tanh, erf, ... per element
+  ElementKind element_kind = ElementKind::None;
+  int64_t elements = 0; ///< of that kind
 };
 
 /// cost_model.h makes seconds of it.
