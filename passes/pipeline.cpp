@@ -15,9 +15,36 @@ using torch::jit::Module;
 
 namespace {
 
-/// The step of `program` run dry, with the times that the analysis goes by.
+/// Names of the analysis for the sizes of its step under a plan, `program`: values have other names there, and a file does
+/// not keep the paths of the modules that the nodes come from.
+void take_names(const Analysis& analysis, const Program& program, DryRun& sizes) {
+  const auto& named = analysis.sizes.step.nodes;
+  auto& step = sizes.step;
+  for (size_t n = 0; n < named.size(); ++n) {
+    step.nodes[n].module = named[n].module;
+    step.nodes[n].where = named[n].where;
+  }
+  for (size_t s = 0; s < step.storages.size(); ++s) {
+    const auto& origin = sizes.origins[s];
+    const auto& outputs = program.nodes[origin.node].outputs;
+    const auto shown = std::find(outputs.begin(), outputs.end(), origin.reg);
+    const size_t position = shown == outputs.end() ? 0 : shown - outputs.begin();
+    const auto& registers = analysis.program->nodes[origin.node].outputs;
+    auto& name = step.storages[s].name;
+    if (position < registers.size()) {
+      const size_t suffix = name.find(" saved[");
+      name = "%" + analysis.program->registers[registers[position]].name +
+          (suffix == std::string::npos ? "" : name.substr(suffix));
+    }
+  }
+}
+
+/// The step of `program` run dry, with the names and times of the analysis.
 DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& program, const c10::IValue& self) {
   auto sizes = dry_run(program, self, analysis.inputs, analysis.flat.device.str(), analysis.cost_model);
+  if (program != analysis.program) {
+    take_names(analysis, *program, sizes);
+  }
   if (!analysis.measured_seconds.empty()) {
     use_measured_seconds(sizes, analysis.measured_seconds);
   }
@@ -228,12 +255,6 @@ Report report_of(
       "recals: this module was rewritten by another version, which took its step apart differently. Optimise it "
       "again.");
   planned.sizes = sizes_of(analysis, program, meta_twin(module._ivalue()).value);
-  // A file does not keep the paths of the modules that the nodes come from.
-  auto& nodes = planned.sizes.step.nodes;
-  for (size_t n = 0; n < nodes.size(); ++n) {
-    nodes[n].module = named[n].module;
-    nodes[n].where = named[n].where;
-  }
   return report_of(analysis, planned);
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -215,7 +216,7 @@ CostModel cost_model_for(const std::string& choice, const std::string& device) {
   const auto path = choice == "calibrated" ? calibrated_path(kind) : choice;
   std::ifstream file(path, std::ios::binary);
   TORCH_CHECK(
-      file.good(),
+      file.good() && !std::filesystem::is_directory(path),
       "recals: the cost model ",
       path,
       " cannot be read. A cost model is \"built-in\", \"profile\", \"calibrated\" (after recals.calibrate()), or the "

@@ -70,7 +70,7 @@ def test_calibration_is_quick_and_draws_nothing(tmp_path: Path) -> None:
 
 def test_the_default_place_is_the_users_cache(tmp_path: Path, calibrated: Path) -> None:
     place = tmp_path / "cache" / "recals" / "cost-model-cpu.json"
-    with pytest.raises(recals.RecalsError, match="cost-model-cpu.json.*recals.calibrate"):
+    with pytest.raises(recals.RecalsError, match=r"cost-model-cpu\.json.*recals\.calibrate"):
         recals.optimize(torch.jit.script(net()), (features(),), "80%", cost_model="calibrated")
     place.parent.mkdir(parents=True)
     place.write_text(calibrated.read_text())
@@ -133,7 +133,7 @@ def test_the_model_decides_what_is_recomputed(tmp_path: Path) -> None:
     products = []
     for rate in (1e15, 1e6):
         path = changed(tmp_path, matmul_flops_per_second={"f32": rate})
-        plan = recals.plan_of(recals.optimize(module, inputs, "65%", cost_model=path))
+        plan = recals.plan_of(recals.optimize(module, inputs, "80%", cost_model=path))
         products.append(sum(node["op"] == "aten::linear" for node in plan["nodes_replayed"]))
     assert products[0] > products[1]
 

@@ -3,6 +3,7 @@
 import copy
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 GROUPS = ("by_use", "by_module", "by_op", "by_dtype")
 OUTSIDE = "(outside the module)"
+VIEWS = {"aten::permute", "aten::unbind", "aten::view", "aten::transpose", "aten::reshape", "aten::slice"}
 
 
 def scripted(workload: models.Workload) -> torch.jit.ScriptModule:
@@ -67,13 +69,14 @@ def test_report_of_a_budgeted_module_is_that_of_its_plan(name: str) -> None:
     assert device.plain_peak == line["plain_peak"]
     # What the report says will run again is what the plan says, and what the step then does.
     replayed = [point.place for point in device.curve if point.place.phase == "replay"]
-    assert sorted((place.op, place.module, place.where) for place in replayed) == sorted(
-        (node["op"], node["module"], node["where"]) for node in plan["nodes_replayed"]
-    )
+    planned = Counter((node["op"], node["module"], node["where"]) for node in plan["nodes_replayed"])
+    reported = Counter((place.op, place.module, place.where) for place in replayed)
+    assert planned <= reported
+    assert {op for op, _, _ in reported - planned} <= VIEWS  # they run again, too, but cost nothing
     recals.reset_counters()
     agreed.trainee.gradients(0)()
     assert recals.counters()["recomputed_nodes"] == len(replayed) > 0
-    assert report.seconds["recompute"] == pytest.approx(plan["recompute_seconds"])
+    assert report.seconds["recompute"] == pytest.approx(plan["recompute_seconds"], rel=0.01)
 
 
 class Mixed(nn.Module):
@@ -139,7 +142,7 @@ def test_deep_modules_are_summed_up_in_the_text() -> None:
     lines = str(report).split("by module\n")[1].split("\n\n")[0].splitlines()
     assert len(lines) <= 11
     first = next(line for line in lines if line.endswith("blocks.3"))
-    whole = sum(share.peak for path, share in by_module.items() if path.startswith("blocks.3."))
+    whole = sum(share.peak for path, share in by_module.items() if f"{path}.".startswith("blocks.3."))
     assert f"{whole / 2**20:.1f} MiB" in first
 
 
