@@ -3,6 +3,7 @@
 import copy
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,28 @@ def no_choice_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@dataclass
+class Calibration:
+    path: Path
+    seconds: float
+    """Of processor time."""
+    drew: bool
+    """Whether the random stream moved."""
+
+
 @pytest.fixture(scope="module")
-def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recals.calibrate(path=tmp_path_factory.mktemp("calibrated") / "cpu.json")
+def calibration(tmp_path_factory: pytest.TempPathFactory) -> Calibration:
+    asked = tmp_path_factory.mktemp("calibrated") / "deep" / "folder" / "cpu.json"
+    state, start = torch.get_rng_state(), time.process_time()
+    path = recals.calibrate(path=asked)
+    seconds = time.process_time() - start
+    assert path == asked
+    return Calibration(path, seconds, not torch.equal(torch.get_rng_state(), state))
+
+
+@pytest.fixture
+def calibrated(calibration: Calibration) -> Path:
+    return calibration.path
 
 
 def changed(tmp_path: Path, **fields: Any) -> Path:
@@ -52,30 +72,36 @@ def test_calibration_is_sane(calibrated: Path) -> None:
     assert elements["random"] > copying
     assert elements["random"] > elements["transcendental"]
     assert 1e-7 < measured["seconds_per_call"] < 1e-3
-    assert measured["matmul_flops_per_second"]["f32"] > 1.2 * measured["matmul_flops_per_second"]["f64"]
+    assert measured["matmul_flops_per_second"]["f32"] > measured["matmul_flops_per_second"]["f64"]
     # Products do far more work on a byte than anything else could.
     assert measured["matmul_flops_per_second"]["f32"] > measured["bytes_per_second"]["pointwise"] / 4
     assert measured["convolution_flops_per_second"]["f32"] > measured["bytes_per_second"]["pointwise"] / 4
 
 
-def test_calibration_is_quick_and_draws_nothing(tmp_path: Path) -> None:
-    before = torch.get_rng_state()
-    start = time.process_time()
-    path = recals.calibrate(path=tmp_path / "deep" / "folder" / "cpu.json")
-    assert time.process_time() - start < 60
-    assert torch.equal(torch.get_rng_state(), before)
-    assert path == tmp_path / "deep" / "folder" / "cpu.json"
-    assert [file.name for file in path.parent.iterdir()] == ["cpu.json"]
+def test_calibration_is_quick_and_leaves_nothing_but_the_file(calibration: Calibration) -> None:
+    assert calibration.seconds < 45
+    assert not calibration.drew
+    assert [file.name for file in calibration.path.parent.iterdir()] == ["cpu.json"]
 
 
-def test_the_default_place_is_the_users_cache(tmp_path: Path, calibrated: Path) -> None:
-    place = tmp_path / "cache" / "recals" / "cost-model-cpu.json"
+def test_the_default_place_is_the_users_cache(
+    tmp_path: Path, calibrated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, inputs = torch.jit.script(net()), (features(),)
     with pytest.raises(recals.RecalsError, match=r"cost-model-cpu\.json.*recals\.calibrate"):
-        recals.optimize(torch.jit.script(net()), (features(),), "80%", cost_model="calibrated")
-    place.parent.mkdir(parents=True)
-    place.write_text(calibrated.read_text())
-    module = recals.optimize(torch.jit.script(net()), (features(),), "80%", cost_model="calibrated")
-    assert model_of(module)["name"] == "calibrated cpu"
+        recals.optimize(module, inputs, "80%", cost_model="calibrated")
+    constants = json.loads(calibrated.read_text())
+    monkeypatch.setattr(recals.calibration._Machine, "measured", lambda self: constants)
+    assert recals.calibrate() == tmp_path / "cache" / "recals" / "cost-model-cpu.json"
+    assert model_of(recals.optimize(module, inputs, "80%", cost_model="calibrated"))["name"] == "calibrated cpu"
+
+
+def test_a_bad_measurement_is_not_handed_out(tmp_path: Path, calibrated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = {**json.loads(calibrated.read_text()), "seconds_per_call": 0.0}
+    monkeypatch.setattr(recals.calibration._Machine, "measured", lambda self: constants)
+    with pytest.raises(recals.RecalsError, match="seconds_per_call"):
+        recals.calibrate(path=tmp_path / "cpu.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 # ----------------------------------------------------------------------------------------------------------------------
