@@ -254,6 +254,8 @@ def test_comparison_with_a_measured_step(budget: Any, tmp_path: Path) -> None:
     assert device.difference == report.peak["cpu"] - memory.peak["cpu"]
     assert 0 <= device.difference < 1024
     assert f"{memory.peak['cpu']:,} B" in str(comparison)
+    assert sum(device.predicted_uses.values()) == report.peak["cpu"]
+    assert f"{device.predicted_uses['saved']:,} B saved" in str(comparison)
     comparison.plot(tmp_path / "both.svg")
     drawn = (tmp_path / "both.svg").read_text()
     assert "measured" in drawn
