@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <optional>
 
 #include <ATen/ATen.h>
@@ -21,6 +22,10 @@ constexpr int kLeastRuns = 2;
 constexpr int kMostRuns = 10;
 constexpr std::chrono::milliseconds kEnough(500);
 
+/// So many bytes of results are held back, more than caches have: a step writes to memory that is in no cache, and a run
+/// that let go of everything at once would write to the same few blocks again and again.
+constexpr int64_t kHeldBytes = int64_t{1} << 26;
+
 /// The clock at the borders of the nodes. A device that works on its own is waited for.
 class Stopwatch : public Observer {
  public:
@@ -31,10 +36,20 @@ class Stopwatch : public Observer {
     wait();
     start_ = Clock::now();
   }
-  void node_ends(int node, const std::vector<at::Tensor>&) override {
+  void node_ends(int node, const std::vector<at::Tensor>& outputs) override {
     wait();
     const std::chrono::duration<double> seconds = Clock::now() - start_;
     least_[node] = runs_ == 0 ? seconds.count() : std::min(least_[node], seconds.count());
+    for (const auto& output : outputs) {
+      if (output.defined() && output.has_storage()) {
+        held_.push_back(output);
+        held_bytes_ += static_cast<int64_t>(output.nbytes());
+      }
+    }
+    while (held_bytes_ > kHeldBytes) {
+      held_bytes_ -= static_cast<int64_t>(held_.front().nbytes());
+      held_.pop_front();
+    }
   }
   std::unique_ptr<torch::autograd::SavedVariableHooks> slot_saved(const SavedSlot&) override {
     return nullptr;
@@ -61,6 +76,8 @@ class Stopwatch : public Observer {
   c10::Device device_;
   Clock::time_point start_;
   int runs_ = 0;
+  std::deque<at::Tensor> held_;
+  int64_t held_bytes_ = 0;
 };
 
 } // namespace
