@@ -60,7 +60,7 @@ DryRun dry_run(
     const std::vector<at::Tensor>& inputs,
     const std::string& device,
     const CostModel& cost_model) {
-  register_missing_meta_kernels();
+  const MetaKernels kernels;
   at::AutoGradMode grad_mode(true);
   Recorder recorder(*program, device, cost_model);
   {
