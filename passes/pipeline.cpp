@@ -3,27 +3,38 @@
 #include <nlohmann/json.hpp>
 
 #include "passes/boundaries/boundaries.h"
-#include "passes/lower/lower.h"
-#include "passes/plan/plan_json.h"
+#include "passes/registry.h"
 #include "passes/sizes/device_rules.h"
-#include "passes/verify/verify.h"
 
 namespace recals {
 
 using torch::jit::Module;
 
-Analysis analyse(const Module& module, const std::string& method, const std::vector<c10::IValue>& inputs) {
+Analysis specialise_step(const Module& module, const std::string& method, const std::vector<c10::IValue>& inputs) {
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
   analysis.flat = specialise(module._ivalue(), method, inputs);
-  verify_flat(*analysis.flat.graph);
+  return analysis;
+}
+
+void size_step(Analysis& analysis, const Module& module) {
+  c10::InferenceMode no_inference(false);
   analysis.twin = meta_twin(module._ivalue());
+  analysis.inputs.clear();
   for (const auto& input : analysis.flat.inputs) {
     collect_tensors(input, analysis.inputs);
   }
   analysis.program = compile_for_meta(analysis.flat.graph);
   analysis.sizes = dry_run(analysis.program, analysis.twin.value, analysis.inputs, analysis.flat.device.str());
-  return analysis;
+}
+
+Analysis analyse(const Module& module, const std::string& method, const std::vector<c10::IValue>& inputs) {
+  Job job;
+  job.module = module;
+  job.method = method;
+  job.inputs = inputs;
+  run_pipeline(job, standard_pipeline("sizes"));
+  return std::move(*job.analysis);
 }
 
 namespace {
@@ -78,6 +89,16 @@ std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
       {{device, smallest}});
 }
 
+/// The graph under the plan, run dry.
+void take_peak(const Analysis& analysis, Planned& planned) {
+  const auto program = compile_for_meta(planned.graph);
+  const auto dry = dry_run(program, analysis.twin.value, analysis.inputs, analysis.sizes.step.devices[0]);
+  planned.peak = dry.peak;
+  planned.held = dry.held;
+  planned.plan.predicted.peak[0].bytes = dry.peak;
+  planned.plan.predicted.held[0] = dry.held;
+}
+
 /// The plan in the graph, run dry.
 Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int64_t>& budgets) {
   Planned planned;
@@ -86,14 +107,8 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
   planned.graph = analysis.flat.graph->copy();
   const auto numbering = compile_for_meta(planned.graph);
   insert_boundaries(planned.graph, *numbering, analysis.sizes, plan);
-  verify_boundaries(*planned.graph);
-  const auto program = compile_for_meta(planned.graph);
-  const auto dry = dry_run(program, analysis.twin.value, analysis.inputs, analysis.sizes.step.devices[0]);
-  planned.peak = dry.peak;
-  planned.held = dry.held;
   planned.plan = std::move(plan);
-  planned.plan.predicted.peak[0].bytes = dry.peak;
-  planned.plan.predicted.held[0] = dry.held;
+  take_peak(analysis, planned);
   return planned;
 }
 
@@ -128,18 +143,31 @@ Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Li
   return smallest;
 }
 
+void measure_again(const Analysis& analysis, Planned& planned) {
+  take_peak(analysis, planned);
+  if (planned.peak > planned.budgets[0]) {
+    const auto& device = analysis.sizes.step.devices[0];
+    throw BudgetUnreachable(
+        "recals: a pass changed the planned graph, which now peaks at " + plan::human_bytes(planned.peak) + " (" +
+            std::to_string(planned.peak) + " bytes) on " + device + ", above the budget of " +
+            plan::human_bytes(planned.budgets[0]) + " (" + std::to_string(planned.budgets[0]) +
+            " bytes). Let the pass run after 'graph', so that the plan is made for what it does.",
+        {{device, planned.peak}});
+  }
+}
+
 Module optimise(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
     const std::map<std::string, plan::Limit>& limits) {
-  auto analysis = analyse(module, method, inputs);
-  auto planned = plan_step(analysis, limits);
-  analysis.flat.graph = planned.graph;
-  auto lowered =
-      lower(module, method, analysis.flat, plan::to_json(analysis.sizes.step, planned.plan, planned.budgets));
-  verify_lowered(lowered, method);
-  return lowered;
+  Job job;
+  job.module = module;
+  job.method = method;
+  job.inputs = inputs;
+  job.limits = limits;
+  run_pipeline(job, standard_pipeline());
+  return job.module;
 }
 
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The passes in their order: graph -> sizes -> plan -> boundaries -> lower.
+/// What the passes by name (passes/registry.h) are made of, and the whole way as one call.
 
 #include <map>
 #include <stdexcept>
@@ -24,7 +24,17 @@ struct Analysis {
   DryRun sizes; ///< of the plain step
 };
 
-/// `inputs`: the arguments of `method` after self. Throws c10::Error for what cannot be analysed.
+/// passes/graph alone: the graph, without sizes. `inputs`: the arguments of `method` after self. Throws c10::Error for
+/// what cannot be analysed.
+Analysis specialise_step(
+    const torch::jit::Module& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs);
+
+/// passes/sizes: fills in the rest for `analysis.flat.graph`.
+void size_step(Analysis& analysis, const torch::jit::Module& module);
+
+/// Both, and the passes that users have added behind them.
 Analysis analyse(const torch::jit::Module& module, const std::string& method, const std::vector<c10::IValue>& inputs);
 
 /// No plan fits the budgets.
@@ -54,7 +64,11 @@ struct Planned {
 /// `limits`: per device name ("cpu"); the name "" stands for every device. Throws BudgetUnreachable, BadBudget.
 Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits);
 
-/// The whole way. The module is not changed.
+/// Runs `planned.graph` dry again after it was changed, and takes its peak over. Throws BudgetUnreachable if it is now
+/// above a budget.
+void measure_again(const Analysis& analysis, Planned& planned);
+
+/// The whole way, with the passes that users have added. The module is not changed.
 torch::jit::Module optimise(
     const torch::jit::Module& module,
     const std::string& method,

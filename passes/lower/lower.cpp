@@ -419,4 +419,42 @@ Module restore(const Module& module) {
       [](const std::string& attribute) { return attribute != kPlanAttribute && attribute != kMethodAttribute; });
 }
 
+Entry entry_of(const Module& module) {
+  TORCH_CHECK(is_lowered(module), "recals: this module was not made by recals.optimize, it has no plan");
+  const auto method = module.attr(kMethodAttribute).toStringRef();
+  const auto graph = torch::jit::toGraphFunction(module.get_method(method).function()).graph();
+  for (auto* node : graph->nodes()) {
+    if (node->kind() != ops::enter || node->inputs().size() != 5) {
+      continue;
+    }
+    // A loaded file builds its lists anew, so what is asked for may be a node, not a constant.
+    Entry entry;
+    entry.signature = torch::jit::toIValue(node->input(2)).value().toStringRef();
+    entry.format = torch::jit::toIValue(node->input(4)).value().toInt();
+    auto* attributes = node->input(3);
+    if (auto constant = torch::jit::toIValue(attributes)) {
+      for (const c10::IValue& attribute : constant->toListRef()) {
+        entry.attributes.push_back(attribute.toStringRef());
+      }
+    } else {
+      for (auto* attribute : attributes->node()->inputs()) {
+        entry.attributes.push_back(torch::jit::toIValue(attribute).value().toStringRef());
+      }
+    }
+    return entry;
+  }
+  TORCH_CHECK(false, "recals: the method '", method, "' of the rewritten module does not begin with recals::enter");
+}
+
+void check_format(const Module& module) {
+  const auto format = entry_of(module).format;
+  TORCH_CHECK(
+      format == ops::kFormatVersion,
+      "recals: this module was written in format ",
+      format,
+      ", but this library reads format ",
+      ops::kFormatVersion,
+      ". Restore the plain module with the version of recals that wrote it, and call recals.optimize again.");
+}
+
 } // namespace recals

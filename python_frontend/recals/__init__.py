@@ -13,6 +13,7 @@ from recals.counting import counters, reset_counters
 from recals.estimation import Estimate, estimate
 from recals.memory import MemoryUse, track_memory
 from recals.optimization import optimize, plan_of, restore
+from recals.passes import register_pass, unregister_pass
 
 __all__ = [
     "BudgetError",
@@ -25,7 +26,9 @@ __all__ = [
     "optimize",
     "passes",
     "plan_of",
+    "register_pass",
     "reset_counters",
     "restore",
     "track_memory",
+    "unregister_pass",
 ]

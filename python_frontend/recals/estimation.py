@@ -60,11 +60,7 @@ def estimate(module: torch.jit.ScriptModule, example_inputs: Any, *, method: str
     Arguments and errors are those of `optimize`.
     """
     module = script_module(module, "estimate")
-    if _C.is_lowered(module._c):
-        module_c = _C.restore(module._c)
-    else:
-        module_c = module._c
-    report = json.loads(_C.analyse(module_c, method, example_tuple(example_inputs)).estimate())
+    report = json.loads(_C.analyse(module._c, method, example_tuple(example_inputs)).estimate())
     largest = max(report["storages"], key=lambda storage: storage["bytes"])
     devices = report["devices"]
     return Estimate(
