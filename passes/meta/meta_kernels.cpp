@@ -6,6 +6,11 @@
 
 namespace recals {
 
+std::unordered_set<std::string>& MetaRegistrar::known() {
+  static auto& ops = *new std::unordered_set<std::string>;
+  return ops;
+}
+
 bool MetaRegistrar::is_missing(const std::string& op) {
   const auto dot = op.find('.');
   const auto overload = dot == std::string::npos ? std::string() : op.substr(dot + 1);

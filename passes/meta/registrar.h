@@ -8,6 +8,7 @@
 /// (passes/sizes/scratch.cpp). test/unit/meta_kernels_test.cpp compares it with the CPU kernel.
 
 #include <string>
+#include <unordered_set>
 
 #include <torch/library.h>
 
@@ -21,10 +22,14 @@ class MetaRegistrar {
   /// `op`: name and overload, without namespace. Does nothing if the running torch has no such op, or a meta kernel.
   template <typename Result, typename... Arguments>
   void add(const char* op, Result (*kernel)(Arguments...)) {
+    known().insert(op);
     if (is_missing(op)) {
       library_.impl(op, kernel);
     }
   }
+
+  /// Every op for which there is a kernel here, used or not.
+  static std::unordered_set<std::string>& known();
 
  private:
   static bool is_missing(const std::string& op);

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "passes/meta/meta_kernels.h"
+#include "passes/meta/composites.h"
 #include "passes/sizes/recorder.h"
 #include "runtime/executor.h"
 
@@ -59,7 +59,7 @@ DryRun dry_run(
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
     const std::string& device) {
-  register_missing_meta_kernels();
+  const CompositesOnMeta as_on_the_device;
   at::AutoGradMode grad_mode(true);
   Recorder recorder(*program, device);
   {
