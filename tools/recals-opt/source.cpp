@@ -151,15 +151,14 @@ Source load_archive(const Content& content) {
     }
     std::istringstream stream(content.bytes);
     return {torch::jit::load(stream), nullptr};
-  } catch (const c10::Error& error) {
-    const std::string what = error.what_without_backtrace();
-    if (what.find("Unknown builtin op") != std::string::npos) {
-      throw BadInput(one_line(what) + " The library that has this op is given with --load-library.");
-    }
-    throw BadInput("is no TorchScript archive that this torch can load: " + one_line(what));
   } catch (const std::exception& error) {
-    // Other types than c10::Error come out of damaged pickles: std::bad_alloc, std::out_of_range.
-    throw BadInput(std::string("is no TorchScript archive that this torch can load: ") + one_line(error.what()));
+    // Not only c10::Error: torch's compiler has its own, and damaged pickles end in std::bad_alloc or std::out_of_range.
+    const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+    const auto what = one_line(of_torch != nullptr ? of_torch->what_without_backtrace() : error.what());
+    if (what.find("Unknown builtin op") != std::string::npos) {
+      throw BadInput(what + " (--load-library=FILE loads a library that has the op)");
+    }
+    throw BadInput("is no TorchScript archive that this torch can load: " + what);
   }
 }
 
