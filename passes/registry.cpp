@@ -275,6 +275,7 @@ std::vector<Step> parse_pipeline(const std::string& text) {
       }
       step.options = parse_options(pass, text.substr(at, close - at));
       at = close + 1;
+      at = std::min(text.find_first_not_of(" \t\n", at), text.size());
       if (at < text.size() && text[at] != ',') {
         throw BadPipeline("recals: after the options of '" + step.pass + "' a ',' is expected");
       }

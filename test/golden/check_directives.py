@@ -35,7 +35,7 @@ def problems_in(name: str, text: str) -> list[str]:
 
 def self_check() -> None:
     """The slips that this is there to find are found, and good files pass."""
-    run = "# RUN: %python %s | %FileCheck %s\n"
+    run = "# RUN: %recals-opt %s | %FileCheck %s\n"
     for text, bad in [
         (run + "# CHECK: a\n# CHECK-NEXT: b\n# CHECK-COUNT-2: c\n# CHECK{LITERAL}: [[d]]\n", False),
         (run + "# CHECK: a\n# CHECK-NEXT b\n", True),
@@ -43,7 +43,7 @@ def self_check() -> None:
         (run + "# CHECK: a\n# CHECK-NXT: b\n", True),
         (run + "# CHECK a\n", True),
         (run + "# check: a\n", True),
-        ("# RUN %python %s\n# CHECK: a\n", True),
+        ("# RUN %recals-opt %s\n# CHECK: a\n", True),
         (run, True),
         ("# CHECK: a\n", True),
         ("# A helper without directives.\n# Check that nobody takes this for one.\n", False),
@@ -55,8 +55,7 @@ def main() -> int:
     self_check()
     here = Path(__file__).resolve().parent
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else here
-    not_goldens = {"lit.cfg.py", "check_directives.py"}
-    files = [f for f in sorted(folder.rglob("*")) if f.suffix in (".py", ".ir") and f.name not in not_goldens]
+    files = [f for f in sorted(folder.rglob("*")) if f.suffix in (".ts", ".ir")]
     problems = []
     for file in files:
         problems += problems_in(str(file.relative_to(folder)), file.read_text(encoding="utf-8"))

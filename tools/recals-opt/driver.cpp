@@ -228,8 +228,9 @@ void write(const std::string& text, AtomicFile& file) {
 }
 
 int run_whole(const Options& options, const Content& content) {
-  auto source = content.archive ? load_archive(content)
-                                : load_text(content.bytes, options.method, {options.parameters, options.buffers});
+  auto source = content.archive
+      ? load_archive(content)
+      : load_text({content.bytes, content.path}, options.method, {options.parameters, options.buffers});
   Work work(options, std::move(source));
   AtomicFile file(options.output);
   std::string text;
@@ -246,7 +247,7 @@ int run_parts(const Options& options, const Content& content) {
   AtomicFile file(options.output);
   std::string text;
   int worst = kDone;
-  const auto parts = split_text(content.bytes);
+  const auto parts = split_text({content.bytes, content.path});
   for (size_t i = 0; i < parts.size(); ++i) {
     std::string part;
     const int code = guarded(options.file + " part " + std::to_string(i + 1), [&] {

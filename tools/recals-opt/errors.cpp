@@ -11,6 +11,12 @@ std::string one_line(const std::string& message) {
   if (text.compare(0, prefix.size(), prefix) == 0) {
     text.erase(0, prefix.size());
   }
+  // Where a type lives in memory helps nobody, and makes each message another one.
+  const std::string address = " (of Python compilation unit at: ";
+  for (auto at = text.find(address); at != std::string::npos; at = text.find(address)) {
+    const auto end = text.find(')', at);
+    text.erase(at, end == std::string::npos ? end : end + 1 - at);
+  }
   std::string line;
   for (const char c : text) {
     const bool blank =

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <torch/csrc/jit/frontend/parser.h>
 #include <torch/csrc/jit/frontend/resolver.h>
 #include <torch/csrc/jit/ir/irparser.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -221,6 +222,20 @@ Module module_with(const Attributes& attributes) {
   return module;
 }
 
+/// As Module::define does, but with the name of the file.
+void define_methods(const Text& text, const Module& module) {
+  torch::jit::Parser parser(std::make_shared<torch::jit::Source>(text.text, text.file, text.line));
+  const auto resolver = std::make_shared<OpsResolver>();
+  std::vector<torch::jit::Def> definitions;
+  std::vector<torch::jit::ResolverPtr> resolvers;
+  while (parser.lexer().cur().kind != torch::jit::TK_EOF) {
+    definitions.emplace_back(parser.parseFunction(/*is_method=*/true));
+    resolvers.push_back(resolver);
+  }
+  const torch::jit::SimpleSelf self(module.type());
+  module._ivalue()->compilation_unit()->define(*module.type()->name(), {}, {}, definitions, resolvers, &self);
+}
+
 /// A method returns one value.
 void return_one(Graph& graph) {
   std::vector<torch::jit::Value*> outputs(graph.outputs().begin(), graph.outputs().end());
@@ -235,11 +250,25 @@ void return_one(Graph& graph) {
   graph.registerOutput(result);
 }
 
+/// Torch prints more than its parser reads: class types (self gets its own afterwards), and "= op()" where nothing is
+/// returned.
+std::string parseable(const std::string& text) {
+  static const std::regex self(R"((graph\(\s*%self[.0-9]*\s*:\s*)[^,)]+)");
+  static const std::regex no_output(R"((^|\n)[ \t]+= )");
+  return std::regex_replace(
+      std::regex_replace(text, self, "$1Tensor", std::regex_constants::format_first_only), no_output, "$1  ");
+}
+
 Source load_graph(const std::string& text, const std::string& method, Module module) {
   auto graph = std::make_shared<Graph>();
-  // The parser knows no class types; self gets its own below.
-  static const std::regex self(R"((graph\(\s*%self[.0-9]*\s*:\s*)[^,)]+)");
-  torch::jit::parseIR(std::regex_replace(text, self, "$1Tensor", std::regex_constants::format_first_only), graph.get());
+  std::unordered_map<std::string, torch::jit::Value*> values;
+  torch::jit::parseIR(parseable(text), graph.get(), values);
+  for (const auto& [name, value] : values) {
+    // The parser numbers values anew; names that people gave stay.
+    if (name.find_first_not_of("0123456789") != std::string::npos) {
+      value->setDebugName(name);
+    }
+  }
   const bool has_self = !graph->inputs().empty() && graph->inputs()[0]->debugNameBase() == "self";
   auto* input = has_self ? graph->inputs()[0] : graph->insertInput(0, "self");
   input->setType(module.type());
@@ -266,28 +295,29 @@ std::string_view beginning(std::string_view text) {
 
 } // namespace
 
-Source load_text(const std::string& text, const std::string& method, const Attributes& attributes) {
-  const auto begin = beginning(text);
+Source load_text(const Text& text, const std::string& method, const Attributes& attributes) {
+  const auto begin = beginning(text.text);
   const bool is_graph = begin.substr(0, 5) == "graph";
   if (!is_graph && begin.substr(0, 4) != "def ") {
     throw BadInput("is neither a TorchScript archive, nor TorchScript source ('def ...'), nor a graph ('graph(...)')");
   }
   auto module = module_with(attributes);
   if (is_graph) {
-    return load_graph(text, method, std::move(module));
+    return load_graph(text.text, method, std::move(module));
   }
-  module.define(text, std::make_shared<OpsResolver>());
+  define_methods(text, module);
   return {std::move(module), nullptr};
 }
 
-std::vector<std::string> split_text(const std::string& text) {
-  std::vector<std::string> parts(1);
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+std::vector<Text> split_text(const Text& text) {
+  std::vector<Text> parts{{"", text.file, text.line}};
+  std::istringstream lines(text.text);
+  size_t number = text.line;
+  for (std::string line; std::getline(lines, line); ++number) {
     if (line.compare(0, 7, "# -----") == 0) {
-      parts.emplace_back();
+      parts.push_back({"", text.file, number + 1});
     } else {
-      parts.back() += line + "\n";
+      parts.back().text += line + "\n";
     }
   }
   return parts;

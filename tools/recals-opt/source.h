@@ -35,11 +35,18 @@ Content read_content(const std::string& path);
 /// Throws BadInput, or c10::Error for what torch's compiler and reader refuse.
 Source load_archive(const Content& content);
 
-/// `text`: "def ..." is TorchScript source, the methods of a module; "graph(...)" is a graph, the method `method`. A first
+/// A text, or a part of one, and where it stands, for messages.
+struct Text {
+  std::string text;
+  std::string file;
+  size_t line = 1; ///< of the file, where the text begins
+};
+
+/// "def ..." is TorchScript source, the methods of a module; "graph(...)" is a graph, the method `method`. A first
 /// input %self is the module, whatever type is written; without one, it is added. Throws like load_archive.
-Source load_text(const std::string& text, const std::string& method, const Attributes& attributes);
+Source load_text(const Text& text, const std::string& method, const Attributes& attributes);
 
 /// The parts of a text between lines "# -----".
-std::vector<std::string> split_text(const std::string& text);
+std::vector<Text> split_text(const Text& text);
 
 } // namespace recals::opt
