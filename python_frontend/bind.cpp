@@ -11,6 +11,7 @@
 #include "runtime/counters.h"
 #include "runtime/graph_passes.h"
 #include "runtime/memory_tracker.h"
+#include "runtime/ops.h"
 
 namespace py = pybind11;
 
@@ -175,6 +176,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("restore", &restore);
   m.def("is_lowered", &is_lowered);
   m.def("plan_of", &plan_of);
+  m.attr("FORMAT_VERSION") = ops::kFormatVersion;
   m.def("counters", [] {
     const auto& c = counters();
     py::dict out;
