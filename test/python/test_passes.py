@@ -162,3 +162,24 @@ def test_names_and_places_are_checked() -> None:
     recals.unregister_pass("mine")
     with pytest.raises(ValueError, match="no pass 'mine'"):
         recals.unregister_pass("mine")
+
+
+def ops_of(module: nn.Module) -> list[str]:
+    """Every op that a call without gradients dispatches, once TorchScript has optimised it."""
+    with torch.no_grad():
+        for _ in range(3):
+            module(*INPUTS)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            module(*INPUTS)
+    return [event.name for event in profile.events() if "::" in event.name]
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_inference_of_a_rewritten_module_runs_the_ops_of_the_plain_one(training: bool) -> None:
+    plain = torch.jit.script(net()).train(training)
+    rewritten = recals.optimize(torch.jit.script(net()), INPUTS, "60%").train(training)
+    ops = ops_of(rewritten)
+    # One op more, which asks whether there is something to plan for.
+    assert ops.count("recals::enter") == 1
+    ops.remove("recals::enter")
+    assert ops == ops_of(plain)

@@ -22,7 +22,7 @@ import recals
 import torch
 import training
 from command import COMMAND, failure, inputs_of, recals_opt, spec_of
-from conftest import threads_for
+from conftest import ROOT, threads_for
 from support import assert_same, features, net, step
 from torch import Tensor, nn
 
@@ -137,6 +137,15 @@ def test_stdin_and_stdout(saved: Path, rewritten: Path) -> None:
     path = rewritten.with_name("piped.pt")
     path.write_bytes(done.stdout)
     assert recals_opt(path, "--emit=plan").stdout == recals_opt(rewritten, "--emit=plan").stdout
+
+
+def test_installed_script_starts_the_command() -> None:
+    script = ROOT / "tools" / "recals-opt" / "recals_opt_script.py"
+    done = subprocess.run(
+        [sys.executable, script, "--version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == recals_opt("--version").stdout, done.stderr
+    assert recals.__version__ in done.stdout
 
 
 # ----------------------------------------------------------------------------------------------------------------------
