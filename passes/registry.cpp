@@ -55,7 +55,7 @@ bool run_graph(Job& job, const PassOptions&) {
 bool run_sizes(Job& job, const PassOptions&) {
   need(job.analysis.has_value() && job.graph != nullptr, "sizes", "graph");
   job.analysis->flat.graph = job.graph;
-  size_step(*job.analysis, job.module);
+  size_step(*job.analysis, job.module, job.inputs, job.cost_model);
   job.sized = text_of(job.graph);
   return false;
 }

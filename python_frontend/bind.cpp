@@ -56,6 +56,8 @@ void bind_memory_tracker(py::module& m) {
       .def_static("start", &MemoryTracker::start, py::arg("with_curve"))
       .def("stop", &MemoryTracker::stop)
       .def("reset_peak", &MemoryTracker::reset_peak)
+      .def("live", &MemoryTracker::live)
+      .def("seconds", &MemoryTracker::seconds)
       .def("devices", [](const MemoryTracker& tracker) {
         py::dict out;
         for (const auto& [name, device] : tracker.devices()) {
@@ -105,18 +107,25 @@ void bind_passes(py::module& m) {
       .def_property_readonly("attributes", [](const Job& job) { return job.analysis->flat.attributes; })
       .def_property_readonly("peak", [](const Job& job) { return job.planned->peak; })
       .def_property_readonly("simulated_peak", [](const Job& job) { return job.planned->simulated_peak; })
-      .def("estimate", [](const Job& job) { return estimate_json(*job.analysis); })
+      .def(
+          "report",
+          [](const Job& job) {
+            return job.planned ? report_of(*job.analysis, *job.planned) : report_of(*job.analysis);
+          })
       .def("plan", [](const Job& job) {
         return plan::to_json(job.analysis->sizes.step, job.planned->plan, job.planned->budgets);
       });
-  m.def("analyse", [](const Module& module, const std::string& method, const py::tuple& inputs) {
-    auto job = std::make_shared<Job>();
-    job->module = module;
-    job->method = method;
-    job->inputs = arguments_of(module, method, inputs);
-    without_gil([&] { run_pipeline(*job, standard_pipeline("sizes")); });
-    return job;
-  });
+  m.def(
+      "analyse",
+      [](const Module& module, const std::string& method, const py::tuple& inputs, const std::string& cost_model) {
+        auto job = std::make_shared<Job>();
+        job->module = module;
+        job->method = method;
+        job->inputs = arguments_of(module, method, inputs);
+        job->cost_model = cost_model;
+        without_gil([&] { run_pipeline(*job, standard_pipeline("sizes")); });
+        return job;
+      });
   m.def("plan_step", [](const Job& analysed, const std::map<std::string, std::string>& budgets) {
     auto job = std::make_shared<Job>(analysed);
     job->limits = limits_of(budgets);
@@ -141,6 +150,20 @@ void bind_passes(py::module& m) {
     register_graph_pass(python_pass(name, std::move(function), after));
   });
   m.def("unregister_pass", &unregister_graph_pass);
+}
+
+void bind_reports(py::module& m) {
+  py::class_<Report>(m, "Report").def("text", &to_text, py::arg("rows")).def("json", &to_json);
+  m.def(
+      "report",
+      [](const Module& module, const std::string& method, const py::tuple& inputs, const std::string& cost_model) {
+        auto arguments = arguments_of(module, method, inputs);
+        return without_gil([&] { return report_of(module, method, arguments, cost_model); });
+      });
+  m.def("calibrated_path", &calibrated_path);
+  m.def("cost_model_text", [](const std::string& choice, const std::string& device) {
+    return cost_model_for(chosen_cost_model(choice), device).text;
+  });
 }
 
 } // namespace
@@ -168,10 +191,11 @@ PYBIND11_MODULE(_C, m) {
       [](const Module& module,
          const std::string& method,
          const py::tuple& inputs,
-         const std::map<std::string, std::string>& budgets) {
+         const std::map<std::string, std::string>& budgets,
+         const std::string& cost_model) {
         auto arguments = arguments_of(module, method, inputs);
         auto limits = limits_of(budgets);
-        return without_gil([&] { return optimise(module, method, arguments, limits); });
+        return without_gil([&] { return optimise(module, method, arguments, limits, cost_model); });
       });
   m.def("restore", &restore);
   m.def("is_lowered", &is_lowered);
@@ -192,6 +216,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("reset_counters", &reset_counters);
   bind_memory_tracker(m);
   bind_passes(m);
+  bind_reports(m);
 }
 
 } // namespace recals

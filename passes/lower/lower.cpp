@@ -403,6 +403,45 @@ std::string plan_of(const Module& module) {
   return module.attr(kPlanAttribute).toStringRef();
 }
 
+namespace {
+
+/// The texts of a constant list. A file holds it as a list that is made of constants.
+std::vector<std::string> texts_of(const Value* list) {
+  std::vector<std::string> texts;
+  if (list->node()->kind() == c10::prim::ListConstruct) {
+    for (const auto* element : list->node()->inputs()) {
+      texts.push_back(torch::jit::toIValue(element)->toStringRef());
+    }
+  } else {
+    const auto elements = torch::jit::toIValue(list)->toList();
+    for (const IValue& element : elements) {
+      texts.push_back(element.toStringRef());
+    }
+  }
+  return texts;
+}
+
+} // namespace
+
+LoweredStep lowered_step(const Module& module) {
+  TORCH_CHECK(is_lowered(module), "recals: this module was not made by recals.optimize, it has no planned step");
+  LoweredStep step;
+  step.method = module.attr(kMethodAttribute).toStringRef();
+  auto graph_of = [&](const std::string& name) {
+    return torch::jit::toGraphFunction(module.get_method(name).function()).graph();
+  };
+  step.graph = graph_of(kPrefix + step.method + "_step");
+  for (const auto* node : graph_of(step.method)->nodes()) {
+    if (node->kind() == ops::enter) {
+      step.signature = torch::jit::toIValue(node->input(2))->toStringRef();
+      step.attributes = texts_of(node->input(3));
+      step.attributes.pop_back(); // it counts the parameters and buffers
+      step.format = torch::jit::toIValue(node->input(4))->toInt();
+    }
+  }
+  return step;
+}
+
 Module restore(const Module& module) {
   TORCH_CHECK(is_lowered(module), "recals: this module was not made by recals.optimize, there is nothing to restore");
   const auto method = module.attr(kMethodAttribute).toStringRef();
@@ -419,35 +458,8 @@ Module restore(const Module& module) {
       [](const std::string& attribute) { return attribute != kPlanAttribute && attribute != kMethodAttribute; });
 }
 
-Entry entry_of(const Module& module) {
-  TORCH_CHECK(is_lowered(module), "recals: this module was not made by recals.optimize, it has no plan");
-  const auto method = module.attr(kMethodAttribute).toStringRef();
-  const auto graph = torch::jit::toGraphFunction(module.get_method(method).function()).graph();
-  for (auto* node : graph->nodes()) {
-    if (node->kind() != ops::enter || node->inputs().size() != 5) {
-      continue;
-    }
-    // A loaded file builds its lists anew, so what is asked for may be a node, not a constant.
-    Entry entry;
-    entry.signature = torch::jit::toIValue(node->input(2)).value().toStringRef();
-    entry.format = torch::jit::toIValue(node->input(4)).value().toInt();
-    auto* attributes = node->input(3);
-    if (auto constant = torch::jit::toIValue(attributes)) {
-      for (const c10::IValue& attribute : constant->toListRef()) {
-        entry.attributes.push_back(attribute.toStringRef());
-      }
-    } else {
-      for (auto* attribute : attributes->node()->inputs()) {
-        entry.attributes.push_back(torch::jit::toIValue(attribute).value().toStringRef());
-      }
-    }
-    return entry;
-  }
-  TORCH_CHECK(false, "recals: the method '", method, "' of the rewritten module does not begin with recals::enter");
-}
-
 void check_format(const Module& module) {
-  const auto format = entry_of(module).format;
+  const auto format = lowered_step(module).format;
   TORCH_CHECK(
       format == ops::kFormatVersion,
       "recals: this module was written in format ",

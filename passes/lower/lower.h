@@ -37,15 +37,17 @@ torch::jit::Module restore(const torch::jit::Module& module);
 /// The plan that `lower` stored. Throws if the module is not lowered.
 std::string plan_of(const torch::jit::Module& module);
 
-/// What the planned method of a rewritten module compares a call with: the arguments of its recals::enter.
-struct Entry {
-  std::string signature; ///< inputs as `describe` gives them
-  std::vector<std::string> attributes;
-  int64_t format = 0;
+/// What a lowered module runs, and for which calls.
+struct LoweredStep {
+  std::string method; ///< the method that was rewritten
+  std::shared_ptr<torch::jit::Graph> graph; ///< of its step, as Program::compile takes it
+  std::string signature; ///< of the inputs (FlatGraph::signature)
+  std::vector<std::string> attributes; ///< FlatGraph::attributes
+  int64_t format = 0; ///< that it was written in
 };
 
-/// Throws if the module is not lowered, or has no such call.
-Entry entry_of(const torch::jit::Module& module);
+/// Throws if the module is not lowered.
+LoweredStep lowered_step(const torch::jit::Module& module);
 
 /// Throws, with both numbers, if the module was written in another format than this library reads.
 void check_format(const torch::jit::Module& module);

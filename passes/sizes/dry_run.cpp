@@ -58,10 +58,11 @@ DryRun dry_run(
     const std::shared_ptr<const Program>& program,
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
-    const std::string& device) {
+    const std::string& device,
+    const CostModel& cost_model) {
   const CompositesOnMeta as_on_the_device;
   at::AutoGradMode grad_mode(true);
-  Recorder recorder(*program, device);
+  Recorder recorder(*program, device, cost_model);
   {
     MetaAllocationScope scope(recorder);
     auto outputs = run(program, self, inputs, &recorder);

@@ -11,22 +11,26 @@ from pathlib import Path
 from recals import passes
 from recals._errors import BudgetError, RecalsError
 from recals._load import __version__
+from recals.calibration import calibrate, cost_model
 from recals.counting import counters, reset_counters
-from recals.estimation import Estimate, estimate
+from recals.estimation import estimate
 from recals.memory import MemoryUse, track_memory
 from recals.optimization import optimize, plan_of, restore
 from recals.passes import register_pass, unregister_pass
+from recals.report import Report
 
 cmake_prefix_path: str = str(Path(__file__).parent / "share" / "cmake")
 """For C++ programs: ``cmake -DCMAKE_PREFIX_PATH=...``, then ``find_package(recals)``."""
 
 __all__ = [
     "BudgetError",
-    "Estimate",
     "MemoryUse",
     "RecalsError",
+    "Report",
     "__version__",
+    "calibrate",
     "cmake_prefix_path",
+    "cost_model",
     "counters",
     "estimate",
     "optimize",

@@ -13,6 +13,7 @@
 #include "tools/recals-opt/errors.h"
 #include "tools/recals-opt/input_spec.h"
 #include "tools/recals-opt/options.h"
+#include "tools/recals-opt/planned_inputs.h"
 #include "tools/recals-opt/source.h"
 
 namespace recals::opt {
@@ -51,6 +52,14 @@ std::map<std::string, plan::Limit> limits_of(const std::vector<std::string>& tex
     }
   }
   return limits;
+}
+
+std::string cost_model_of(const Options& options) {
+  if (chosen_cost_model(options.cost_model) == kProfile) {
+    throw UsageError(
+        "--cost-model=profile measures a step on real data, which there is none of here; use the Python API");
+  }
+  return options.cost_model;
 }
 
 void list_passes(std::ostream& out) {
@@ -129,6 +138,10 @@ bool uses_inputs(const std::vector<Step>& steps) {
   return std::any_of(steps.begin(), steps.end(), [](const Step& step) { return step.pass == "graph"; });
 }
 
+std::string report_text(const Report& report, const std::string& emit) {
+  return emit == "report" ? to_text(report) : to_json(report) + "\n";
+}
+
 std::string emitted(const Job& job, const std::string& emit) {
   if (emit == "ir") {
     return ir_of(job);
@@ -139,8 +152,8 @@ std::string emitted(const Job& job, const std::string& emit) {
   if (emit == "plan") {
     return plan_json_of(job);
   }
-  if (emit == "report") {
-    return report_of(job);
+  if (emit == "report" || emit == "report-json") {
+    return report_text(report_of(job), emit);
   }
   return emit == "dot" ? dot_of(job) : trace_of(job);
 }
@@ -153,6 +166,7 @@ class Work {
     job_.graph = std::move(source.graph);
     job_.method = options.method;
     job_.limits = limits_of(options.budgets);
+    job_.cost_model = cost_model_of(options);
     if (is_lowered(job_.module)) {
       check_format(job_.module);
     }
@@ -166,13 +180,14 @@ class Work {
       return result.within ? kDone : kOverBudget;
     }
     const auto emit = options_.explain.empty() ? emit_of(options_) : "plan";
+    if (reports_file(emit)) {
+      const auto inputs = inputs_or_planned(job_.module, job_.method, options_.inputs);
+      text += report_text(recals::report_of(job_.module, job_.method, inputs, job_.cost_model), emit);
+      return kDone;
+    }
     const auto steps = pipeline_of(options_, job_, emit);
     if (uses_inputs(steps)) {
-      const auto method = job_.module.find_method(options_.method);
-      if (!method) {
-        throw BadInput("the module has no method '" + options_.method + "'");
-      }
-      job_.inputs = arguments_of(method->function().getSchema(), options_.inputs);
+      job_.inputs = inputs_or_planned(job_.module, job_.method, options_.inputs);
       if (job_.limits.empty() && plans(steps)) {
         throw UsageError("the pass 'plan' needs a --budget");
       }
@@ -189,6 +204,12 @@ class Work {
   }
 
  private:
+  /// The step that is in the file, whether it has a plan or not.
+  bool reports_file(const std::string& emit) const {
+    return (emit == "report" || emit == "report-json") && job_.limits.empty() && options_.passes.empty() &&
+        options_.explain.empty();
+  }
+
   static bool plans(const std::vector<Step>& steps) {
     return std::any_of(steps.begin(), steps.end(), [](const Step& step) { return step.pass == "plan"; });
   }

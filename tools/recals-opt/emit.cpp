@@ -63,11 +63,11 @@ std::string plan_json_of(const Job& job) {
   return plan_of(job.module);
 }
 
-std::string report_of(const Job& job) {
+Report report_of(const Job& job) {
   if (!job.analysis || job.sized.empty()) {
     throw BadInput("there is nothing to report before the pass 'sizes'");
   }
-  return estimate_json(*job.analysis) + "\n";
+  return job.planned ? recals::report_of(*job.analysis, *job.planned) : recals::report_of(*job.analysis);
 }
 
 std::string explanation_of(const std::string& plan, const std::string& name) {

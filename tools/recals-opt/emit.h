@@ -18,8 +18,8 @@ std::string code_of(const Job& job);
 /// docs/plan-format.md: the plan just made, else the one that the rewritten module carries.
 std::string plan_json_of(const Job& job);
 
-/// Peak, largest storages, bytes by module.
-std::string report_of(const Job& job);
+/// What the step holds, plain or under the plan just made.
+Report report_of(const Job& job);
 
 /// The step as a graph for Graphviz: nodes coloured by the fate of what they make, regions as boxes.
 std::string dot_of(const Job& job);

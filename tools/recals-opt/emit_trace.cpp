@@ -9,57 +9,64 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// One run of the step as a process of the trace: a counter for each device, and the nodes of the forward as slices.
+/// One run of the step as a process of the trace: a counter for each device, and what runs as slices, a line for each
+/// phase.
 class Track {
  public:
-  Track(const DryRun& sizes, int process, Json& events) : sizes_(sizes), process_(process), events_(events) {}
+  Track(int process, Json& events) : process_(process), events_(events) {}
 
-  void run(const std::string& name, const std::vector<plan::Fate>& fates) {
-    events_.push_back({{"ph", "M"}, {"pid", process_}, {"name", "process_name"}, {"args", {{"name", name}}}});
-    const auto simulation = plan::simulate(sizes_.step, fates, /*with_curve=*/true);
-    double now = 0; // microseconds
-    counter(now, std::vector<int64_t>(sizes_.step.devices.size(), 0));
-    const double backward =
-        sizes_.backward_seconds * 1e6 / static_cast<double>(std::max<size_t>(1, events_of_backward()));
-    for (const auto& point : simulation.curve) {
-      const double length = point.in_backward ? backward : sizes_.step.nodes[point.index].seconds * 1e6;
-      if (!point.in_backward) {
-        slice(now, length, sizes_.step.nodes[point.index]);
+  void run(const std::string& name, const Report& report) {
+    name_of_process(name);
+    for (const auto& device : report.devices) {
+      counter(0, device.name, 0);
+      double begin = 0; // microseconds
+      for (const auto& point : device.curve) {
+        const double end = point.seconds * 1e6;
+        slice(begin, end, point.place);
+        counter(begin, device.name, point.most);
+        counter(end, device.name, point.live);
+        begin = end;
       }
-      counter(now, point.most);
-      now += length;
-      counter(now, point.live);
     }
   }
 
  private:
-  size_t events_of_backward() const {
-    return sizes_.step.backward.size();
-  }
-
-  void counter(double when, const std::vector<int64_t>& bytes) {
-    for (size_t d = 0; d < bytes.size(); ++d) {
+  void name_of_process(const std::string& name) {
+    events_.push_back({{"ph", "M"}, {"pid", process_}, {"name", "process_name"}, {"args", {{"name", name}}}});
+    for (const auto phase : {Phase::Forward, Phase::Loss, Phase::Backward, Phase::Replay}) {
       events_.push_back(
-          {{"ph", "C"},
+          {{"ph", "M"},
            {"pid", process_},
-           {"ts", when},
-           {"name", "activation memory on " + sizes_.step.devices[d]},
-           {"args", {{"bytes", bytes[d]}}}});
+           {"tid", line_of(phase)},
+           {"name", "thread_name"},
+           {"args", {{"name", recals::name_of(phase)}}}});
     }
   }
 
-  void slice(double when, double length, const plan::Node& node) {
+  static int line_of(Phase phase) {
+    return static_cast<int>(phase) + 1;
+  }
+
+  void counter(double when, const std::string& device, int64_t bytes) {
+    events_.push_back(
+        {{"ph", "C"},
+         {"pid", process_},
+         {"ts", when},
+         {"name", "activation memory on " + device},
+         {"args", {{"bytes", bytes}}}});
+  }
+
+  void slice(double begin, double end, const Place& place) {
     events_.push_back(
         {{"ph", "X"},
          {"pid", process_},
-         {"tid", 1},
-         {"ts", when},
-         {"dur", length},
-         {"name", node.op},
-         {"args", {{"module", node.module}, {"where", node.where}}}});
+         {"tid", line_of(place.phase)},
+         {"ts", begin},
+         {"dur", end - begin},
+         {"name", place.op},
+         {"args", {{"module", place.module}, {"where", place.where}}}});
   }
 
-  const DryRun& sizes_;
   const int process_;
   Json& events_;
 };
@@ -70,11 +77,10 @@ std::string trace_of(const Job& job) {
   if (!job.analysis || job.sized.empty()) {
     throw BadInput("there is no memory to trace before the pass 'sizes'");
   }
-  const auto& sizes = job.analysis->sizes;
   Json events = Json::array();
-  Track(sizes, 1, events).run("plain", std::vector<plan::Fate>(sizes.step.storages.size(), plan::Fate::Keep));
+  Track(1, events).run("plain", recals::report_of(*job.analysis));
   if (job.planned) {
-    Track(sizes, 2, events).run("planned", job.planned->plan.fates);
+    Track(2, events).run("planned", recals::report_of(*job.analysis, *job.planned));
   }
   // Names come from source files: bytes that are no UTF-8 must not throw here.
   const Json document = {{"traceEvents", events}, {"displayTimeUnit", "ms"}};

@@ -42,6 +42,9 @@ void describe(CLI::App& app, Options& options) {
       options.budgets,
       "[DEVICE=]LIMIT",
       "512MiB, 536870912, or 50% of the plain peak; of every device, or of one");
+  app.add_option(
+         "--cost-model", options.cost_model, "Where the times of ops come from: built-in, calibrated, or a file")
+      ->type_name("MODEL");
   add_list(app, "--parameter", options.parameters, "NAME=SPEC", "A parameter of self, for source and text graphs");
   add_list(app, "--buffer", options.buffers, "NAME=SPEC", "A buffer of self, for source and text graphs");
   add_list(app, "--load-library", options.libraries, "FILE", "A library with ops or passes to load first");
@@ -49,7 +52,7 @@ void describe(CLI::App& app, Options& options) {
   app.add_option("-o,--output", options.output, "Written whole or not at all; stdout without it")->type_name("FILE");
   app.add_option("--emit", options.emit, "What to write; without it pt for -o NAME.pt, else ir")
       ->type_name("KIND")
-      ->check(CLI::IsMember({"ir", "code", "pt", "plan", "report", "dot", "trace"}));
+      ->check(CLI::IsMember({"ir", "code", "pt", "plan", "report", "report-json", "dot", "trace"}));
 
   app.add_option("--passes", options.passes, "The pipeline instead of the standard one: a,b{option=1}")
       ->type_name("PASSES");

@@ -14,6 +14,7 @@ struct Options {
   std::string emit; ///< empty: by the ending of `output`
   std::string method = "forward";
   std::string passes;
+  std::string cost_model;
   std::string explain;
   std::vector<std::string> inputs; ///< [NAME=]SPEC
   std::vector<std::string> parameters; ///< NAME=SPEC
