@@ -4,6 +4,7 @@
 
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
+#include "passes/meta/meta_kernels.h"
 #include "passes/plan/plan_json.h"
 #include "passes/registry.h"
 #include "passes/sizes/device_rules.h"
@@ -65,6 +66,7 @@ void size_step(
     const Module& module,
     const std::vector<c10::IValue>& inputs,
     const std::string& cost_model) {
+  const MetaKernels kernels;
   c10::InferenceMode no_inference(false);
   analysis.twin = meta_twin(module._ivalue());
   analysis.inputs.clear();

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "passes/meta/composites.h"
+#include "passes/meta/meta_kernels.h"
 #include "passes/sizes/recorder.h"
 #include "runtime/executor.h"
 
@@ -60,7 +60,7 @@ DryRun dry_run(
     const std::vector<at::Tensor>& inputs,
     const std::string& device,
     const CostModel& cost_model) {
-  const CompositesOnMeta as_on_the_device;
+  const MetaKernels kernels;
   at::AutoGradMode grad_mode(true);
   Recorder recorder(*program, device, cost_model);
   {
