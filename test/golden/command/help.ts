@@ -12,7 +12,7 @@
 # CHECK: --input [NAME=]SPEC ...
 # CHECK: --budget [DEVICE=]LIMIT ...
 # CHECK: -o,--output FILE
-# CHECK: --emit KIND:{ir,code,pt,plan,report,dot,trace}
+# CHECK: --emit KIND:{ir,code,pt,plan,report,report-json,dot,trace}
 # CHECK: --passes PASSES
 # CHECK: --split-input-file
 # CHECK: --check
@@ -35,7 +35,7 @@
 # USAGE-NEXT: exit 2
 # USAGE-NEXT: recals-opt: {{.*}}--nonsense (see recals-opt --help)
 # USAGE-NEXT: exit 2
-# USAGE-NEXT: recals-opt: --emit: nonsense not in {ir,code,pt,plan,report,dot,trace} (see recals-opt --help)
+# USAGE-NEXT: recals-opt: --emit: nonsense not in {ir,code,pt,plan,report,report-json,dot,trace} (see recals-opt --help)
 # USAGE-NEXT: exit 2
 # USAGE-NEXT: recals-opt: --check and --restore exclude each other (see recals-opt --help)
 # USAGE-NEXT: exit 2
