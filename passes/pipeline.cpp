@@ -43,10 +43,12 @@ void take_names(const Analysis& analysis, const Program& program, DryRun& sizes)
 /// The step of `program` run dry, with the names and times of the analysis.
 DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& program, const c10::IValue& self) {
   auto sizes = dry_run(program, self, analysis.inputs, analysis.flat.device.str(), analysis.cost_model);
-  if (program != analysis.program) {
+  // A pass behind the plan may have changed the nodes; they go by their own names and estimates then.
+  const bool same_nodes = program->nodes.size() == analysis.program->nodes.size();
+  if (program != analysis.program && same_nodes) {
     take_names(analysis, *program, sizes);
   }
-  if (!analysis.measured_seconds.empty()) {
+  if (!analysis.measured_seconds.empty() && same_nodes) {
     use_measured_seconds(sizes, analysis.measured_seconds);
   }
   return sizes;
