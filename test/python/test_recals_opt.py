@@ -3,6 +3,7 @@
 What it prints, and the errors of each stage, are goldens (test/golden).
 """
 
+import contextlib
 import json
 import os
 import random
@@ -21,6 +22,7 @@ import pytest
 import recals
 import torch
 import training
+import zoo
 from command import COMMAND, failure, inputs_of, recals_opt, spec_of
 from conftest import ROOT, threads_for
 from support import assert_same, features, net, step
@@ -91,6 +93,22 @@ def test_file_trains_elsewhere_within_the_budget_and_with_the_same_bits(files: F
     (device,) = recals.plan_of(torch.jit.load(files.out[name]))["devices"]
     assert trained["peak"] <= device["budget"]
     assert trained["recomputed_nodes"] > 0
+
+
+@pytest.mark.parametrize("name", ["swin_t", "t5", "deit", "mixed"])
+def test_plan_of_a_model_of_the_zoo_is_that_of_the_python_api(name: str, tmp_path: Path) -> None:
+    """Scripted and traced, from libraries, under autocast."""
+    specimen = zoo.ZOO[name]()
+    module = specimen.captured()
+    module.save(tmp_path / "module.pt")
+    command = [tmp_path / "module.pt", *inputs_of(specimen.inputs), "--budget=75%", "--emit=plan"]
+    autocast = contextlib.nullcontext()
+    if specimen.autocast is not None:
+        command.append("--autocast=bf16")
+        autocast = torch.autocast("cpu", dtype=specimen.autocast)
+    with autocast:
+        expected = recals.optimize(module, specimen.inputs, "75%").recals_plan
+    assert recals_opt(*command).stdout == expected
 
 
 @pytest.mark.smoke

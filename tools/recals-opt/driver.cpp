@@ -6,6 +6,8 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <ATen/autocast_mode.h>
+
 #include "passes/lower/lower.h"
 #include "passes/registry.h"
 #include "tools/recals-opt/check.h"
@@ -52,6 +54,14 @@ std::map<std::string, plan::Limit> limits_of(const std::vector<std::string>& tex
     }
   }
   return limits;
+}
+
+/// For the whole process, as `with torch.autocast(...)` does around a step.
+void enable_autocast(const std::string& dtype) {
+  for (const auto device : {c10::kCPU, c10::kCUDA}) {
+    at::autocast::set_autocast_enabled(device, true);
+    at::autocast::set_autocast_dtype(device, dtype == "bf16" ? c10::kBFloat16 : c10::kHalf);
+  }
 }
 
 std::string cost_model_of(const Options& options) {
@@ -284,6 +294,9 @@ int run_parts(const Options& options, const Content& content) {
 
 int run_options(const Options& options) {
   load_libraries(options.libraries);
+  if (!options.autocast.empty()) {
+    enable_autocast(options.autocast);
+  }
   if (options.list_passes) {
     list_passes(std::cout);
     return kDone;

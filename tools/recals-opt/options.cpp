@@ -42,6 +42,9 @@ void describe(CLI::App& app, Options& options) {
       options.budgets,
       "[DEVICE=]LIMIT",
       "512MiB, 536870912, or 50% of the plain peak; of every device, or of one");
+  app.add_option("--autocast", options.autocast, "The step's forward runs under autocast of this dtype")
+      ->type_name("DTYPE")
+      ->check(CLI::IsMember({"bf16", "f16"}));
   app.add_option(
          "--cost-model", options.cost_model, "Where the times of ops come from: built-in, calibrated, or a file")
       ->type_name("MODEL");

@@ -15,6 +15,7 @@ struct Options {
   std::string method = "forward";
   std::string passes;
   std::string cost_model;
+  std::string autocast; ///< dtype; empty: the step runs without
   std::string explain;
   std::vector<std::string> inputs; ///< [NAME=]SPEC
   std::vector<std::string> parameters; ///< NAME=SPEC
