@@ -201,6 +201,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("is_lowered", &is_lowered);
   m.def("plan_of", &plan_of);
   m.attr("FORMAT_VERSION") = ops::kFormatVersion;
+  m.attr("OLDEST_FORMAT_VERSION") = ops::kOldestFormatVersion;
   m.def("counters", [] {
     const auto& c = counters();
     py::dict out;

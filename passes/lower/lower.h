@@ -49,7 +49,4 @@ struct LoweredStep {
 /// Throws if the module is not lowered.
 LoweredStep lowered_step(const torch::jit::Module& module);
 
-/// Throws, with both numbers, if the module was written in another format than this library reads.
-void check_format(const torch::jit::Module& module);
-
 } // namespace recals

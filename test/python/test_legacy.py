@@ -1,4 +1,4 @@
-"""Files of every format: this library's own trains, any other one is refused with what to do about it."""
+"""Files of every format: those that this library reads train, any other one is refused with what to do about it."""
 
 import re
 import zipfile
@@ -17,6 +17,7 @@ from training import prepare_gradients
 LEGACY = ROOT / "test" / "legacy"
 FILES = {int(re.fullmatch(r"format_(\d+)", path.stem)[1]): path for path in LEGACY.glob("format_*.pt")}
 OWN: int = _C.FORMAT_VERSION
+OLDEST: int = _C.OLDEST_FORMAT_VERSION
 
 
 class Plain(nn.Module):
@@ -58,8 +59,9 @@ def test_there_is_a_file_of_this_format() -> None:
 
 
 @pytest.mark.smoke
-def test_own_format_trains() -> None:
-    module, plain = torch.jit.load(FILES[OWN]), Plain()
+@pytest.mark.parametrize("number", range(OLDEST, OWN + 1))
+def test_a_format_that_is_read_trains(number: int) -> None:
+    module, plain = torch.jit.load(FILES[number]), Plain()
     values = torch.Generator().manual_seed(1)
     for name, tensor in plain.named_parameters():
         tensor.data.normal_(generator=values)
@@ -69,16 +71,14 @@ def test_own_format_trains() -> None:
     recals.reset_counters()
     assert_same(step(plain, (features(),)), step(module, (features(),)))
     assert recals.counters()["recomputed_nodes"] > 0
-    assert "within the budget" in recals_opt(FILES[OWN], "--check").stdout
+    assert "within the budget" in recals_opt(FILES[number], "--check").stdout
 
 
-@pytest.mark.parametrize("number", sorted({*FILES, 0, OWN + 1} - {OWN}))
+@pytest.mark.parametrize("number", sorted({*FILES, 0, OLDEST - 1, OWN + 1} - {*range(OLDEST, OWN + 1)}))
 def test_another_format_is_refused_with_the_way_out(number: int, tmp_path: Path) -> None:
     file = FILES.get(number) or with_format(FILES[OWN], number, tmp_path / "other.pt")
     module = torch.jit.load(file)
-    says = (
-        rf"written in format {number}, but this library reads format {OWN}\. Restore the plain module with the version"
-    )
+    says = rf"written in format {number}, but this library reads formats {OLDEST} to {OWN}\. Restore the plain module"
     with pytest.raises(RuntimeError, match=says):
         module(features())
     for arguments in (["--check"], ["--restore", "-o", tmp_path / "out.pt"], ["--emit=plan"]):

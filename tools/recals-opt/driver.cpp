@@ -10,6 +10,7 @@
 
 #include "passes/lower/lower.h"
 #include "passes/registry.h"
+#include "runtime/ops.h"
 #include "tools/recals-opt/check.h"
 #include "tools/recals-opt/emit.h"
 #include "tools/recals-opt/errors.h"
@@ -178,7 +179,7 @@ class Work {
     job_.limits = limits_of(options.budgets);
     job_.cost_model = cost_model_of(options);
     if (is_lowered(job_.module)) {
-      check_format(job_.module);
+      ops::check_format(lowered_step(job_.module).format);
     }
   }
 
