@@ -68,14 +68,16 @@ void size_step(
     const Module& module,
     const std::vector<c10::IValue>& inputs,
     const std::string& cost_model) {
-  const MetaKernels kernels;
   c10::InferenceMode no_inference(false);
-  analysis.twin = meta_twin(module._ivalue());
-  analysis.inputs.clear();
-  for (const auto& input : analysis.flat.inputs) {
-    collect_tensors(input, analysis.inputs);
+  {
+    const MetaKernels kernels; // not around what is measured below
+    analysis.twin = meta_twin(module._ivalue());
+    analysis.inputs.clear();
+    for (const auto& input : analysis.flat.inputs) {
+      collect_tensors(input, analysis.inputs);
+    }
+    analysis.program = compile_for_meta(analysis.flat.graph);
   }
-  analysis.program = compile_for_meta(analysis.flat.graph);
   const auto choice = chosen_cost_model(cost_model);
   const bool profile = choice == kProfile;
   analysis.cost_model = cost_model_for(profile ? "built-in" : choice, analysis.flat.device.str());

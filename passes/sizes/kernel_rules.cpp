@@ -106,21 +106,6 @@ const std::unordered_map<std::string, ElementKind>& element_kinds() {
   return table;
 }
 
-/// Elements in the window of a pooling op; 1 if the call does not say.
-int64_t window_of(const KernelCall& call) {
-  // The backward's first argument is the gradient.
-  const size_t position = call.op.find("_backward") == std::string::npos ? 1 : 2;
-  if (position >= call.inputs.size() || !call.inputs[position].isIntList()) {
-    return 1;
-  }
-  int64_t elements = 1;
-  const auto sides = call.inputs[position].toIntVector();
-  for (const int64_t side : sides) {
-    elements *= side;
-  }
-  return sides.size() == 1 ? elements * elements : elements;
-}
-
 const std::unordered_map<std::string, WorkKind>& kinds() {
   static const std::unordered_map<std::string, WorkKind> table = {
       {"aten::mm", WorkKind::Matmul},
@@ -198,9 +183,8 @@ Work work_of(const KernelCall& call) {
   if (const auto kind = element_kinds().find(call.op); kind != element_kinds().end()) {
     work.element_kind = kind->second;
     work.elements = numel_at(call.outputs, 0);
-    if (work.element_kind == ElementKind::Pooling) {
-      const bool backward = call.op.find("_backward") != std::string::npos;
-      work.elements = (backward ? numel_at(call.inputs, 0) : work.elements) * window_of(call);
+    if (work.element_kind == ElementKind::Pooling && call.op.ends_with("_backward")) {
+      work.elements = numel_at(call.inputs, 0); // the gradient, not the larger result
     }
   }
   return work;

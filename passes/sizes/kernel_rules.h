@@ -42,7 +42,7 @@ enum class ElementKind : uint8_t {
   Random, ///< numbers drawn
   Transcendental, ///< exp, tanh, erf, ... evaluated
   BatchNorm, ///< elements normalised over the batch
-  Pooling, ///< elements looked at: windows times their size
+  Pooling, ///< windows; their size matters little
 };
 
 struct Work {

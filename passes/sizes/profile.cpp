@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <deque>
 #include <optional>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "passes/graph/specialise.h"
@@ -17,24 +20,52 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+double seconds_since_start() {
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+/// Stands still while others have the processor.
+double seconds_of_this_thread() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 constexpr int kLeastRuns = 2;
 constexpr int kMostRuns = 10;
 constexpr std::chrono::milliseconds kEnough(500);
 
+/// So many bytes of results are held back, more than caches have: a step writes to memory that is in no cache, and a run
+/// that let go of everything at once would write to the same few blocks again and again.
+constexpr int64_t kHeldBytes = int64_t{1} << 26;
+
 /// The clock at the borders of the nodes. A device that works on its own is waited for.
 class Stopwatch : public Observer {
  public:
-  Stopwatch(size_t nodes, c10::Device device) : least_(nodes, 0), device_(device) {}
+  Stopwatch(size_t nodes, c10::Device device)
+      : least_(nodes, 0),
+        device_(device),
+        now_(device.is_cpu() && at::get_num_threads() == 1 ? &seconds_of_this_thread : &seconds_since_start) {}
 
   void run_begins(const std::vector<at::Tensor>&) override {}
   void node_begins(int) override {
     wait();
-    start_ = Clock::now();
+    start_ = now_();
   }
-  void node_ends(int node, const std::vector<at::Tensor>&) override {
+  void node_ends(int node, const std::vector<at::Tensor>& outputs) override {
     wait();
-    const std::chrono::duration<double> seconds = Clock::now() - start_;
-    least_[node] = runs_ == 0 ? seconds.count() : std::min(least_[node], seconds.count());
+    const double seconds = now_() - start_;
+    least_[node] = runs_ == 0 ? seconds : std::min(least_[node], seconds);
+    for (const auto& output : outputs) {
+      if (output.defined() && output.has_storage()) {
+        held_.push_back(output);
+        held_bytes_ += static_cast<int64_t>(output.nbytes());
+      }
+    }
+    while (held_bytes_ > kHeldBytes) {
+      held_bytes_ -= static_cast<int64_t>(held_.front().nbytes());
+      held_.pop_front();
+    }
   }
   std::unique_ptr<torch::autograd::SavedVariableHooks> slot_saved(const SavedSlot&) override {
     return nullptr;
@@ -59,8 +90,11 @@ class Stopwatch : public Observer {
 
   std::vector<double> least_;
   c10::Device device_;
-  Clock::time_point start_;
+  double (*now_)();
+  double start_ = 0;
   int runs_ = 0;
+  std::deque<at::Tensor> held_;
+  int64_t held_bytes_ = 0;
 };
 
 } // namespace

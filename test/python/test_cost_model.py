@@ -249,8 +249,3 @@ def test_profiles_see_what_ops_cost() -> None:
         start = point.seconds
     assert seconds["aten::linear", "dear"] > 3 * seconds["aten::linear", "cheap"] > 0
     assert sum(report.seconds.values()) == pytest.approx(start)
-
-
-def test_profiles_need_data() -> None:
-    with pytest.raises((recals.RecalsError, ValueError), match="meta"):
-        recals.estimate(torch.jit.script(net()).to("meta"), (features().to("meta"),), cost_model="profile")

@@ -180,5 +180,16 @@ TEST(Profile, LeavesEverythingAsItIs) {
   }
 }
 
+TEST(Profile, NeedsData) {
+  const auto module = testing::module_of({{"w", {4, 3}}}, "def forward(self, x):\n  return torch.linear(x, self.w)\n");
+  const auto analysis = analyse(module, "forward", {at::ones({2, 3})});
+  try {
+    measure_nodes(analysis.flat.graph, module._ivalue(), {at::ones({2, 3}, at::kMeta)});
+    FAIL() << "inputs without data were measured";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("on meta"), std::string::npos) << error.what();
+  }
+}
+
 } // namespace
 } // namespace recals
