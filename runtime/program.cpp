@@ -1,7 +1,6 @@
 #include "runtime/program.h"
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 
 #include <torch/csrc/jit/api/function_impl.h>
@@ -132,12 +131,10 @@ class Compiler {
         region = static_cast<int>(program_.regions.size()) - 1;
       } else if (node->kind() == ops::end_region) {
         region = -1;
-      } else if (node->kind() == ops::keep) {
-        mark(node, [](Register& reg) { reg.kept = true; });
-      } else if (node->kind() == ops::recompute) {
-        mark(node, [](Register& reg) { reg.recomputed = true; });
-      } else if (node->kind() == ops::recompute_internal) {
+      } else if (ops::marks_internal(node->kind())) {
         mark_internal(node);
+      } else if (ops::is_mark(node->kind())) {
+        mark(node);
       } else {
         op(node, region);
       }
@@ -259,11 +256,28 @@ class Compiler {
     handles_[node->output()] = handles_.at(callee->outputs()[0]);
   }
 
-  template <typename Change>
-  void mark(const Node* node, Change change) {
+  /// What a mark says, into `reg`. Its arguments after the value, or after the numbers of internals, begin at `first`.
+  void apply_mark(const Node* node, Register& reg, size_t first) {
+    auto argument = [&](size_t i) -> const IValue& { return handles_.at(node->input(first + i)).constant; };
+    const auto kind = node->kind();
+    const bool packs = kind == ops::pack || kind == ops::pack_internal;
+    if (kind == ops::keep || kind == ops::keep_internal) {
+      reg.kept = true;
+      return;
+    }
+    if (packs) {
+      reg.packer = &packer(argument(0).toStringRef());
+    } else {
+      reg.recomputed = true;
+    }
+    const size_t last = packs ? 3 : 1;
+    reg.retained_from = static_cast<int>(argument(last).toInt());
+  }
+
+  void mark(const Node* node) {
     const auto handle = handles_.at(node->input(0));
     TORCH_CHECK(handle.kind == Handle::Kind::Register, "recals: a mark on something that is no tensor", at(node));
-    change(program_.registers[handle.reg]);
+    apply_mark(node, program_.registers[handle.reg], 1);
     handles_[node->output()] = handle;
   }
 
@@ -271,14 +285,16 @@ class Compiler {
     const auto handle = handles_.at(node->input(0));
     TORCH_CHECK(
         handle.kind == Handle::Kind::Register && program_.registers[handle.reg].producer >= 0,
-        "recals: recals::recompute_internal must mark the output of an op",
+        "recals: ",
+        node->kind().toQualString(),
+        " must mark the output of an op",
         at(node));
     const int producer = program_.registers[handle.reg].producer;
     const auto name = program_.registers[handle.reg].name;
     for (int64_t number : handles_.at(node->input(1)).constant.toIntVector()) {
-      int reg = new_register(name + " saved[" + std::to_string(number) + "]", producer);
-      program_.registers[reg].recomputed = true;
-      program_.nodes[producer].dropped.push_back({static_cast<int>(number), reg});
+      const int reg = new_register(name + " saved[" + std::to_string(number) + "]", producer);
+      apply_mark(node, program_.registers[reg], 2);
+      program_.nodes[producer].internals.push_back({static_cast<int>(number), reg});
     }
     handles_[node->output()] = handle;
   }
@@ -392,12 +408,16 @@ class Compiler {
   }
 
   void find_replayed() {
+    find_recipes();
     std::vector<int> todo;
-    for (auto& reg : program_.registers) {
+    for (const auto& reg : program_.registers) {
+      TORCH_CHECK(
+          reg.kept + reg.recomputed + (reg.packer != nullptr) <= 1 && (!reg.dropped() || reg.producer >= 0),
+          "recals: ",
+          reg.name,
+          " has marks that exclude each other, or is an input that is to be dropped");
+      program_.drops = program_.drops || reg.dropped();
       if (reg.recomputed) {
-        TORCH_CHECK(
-            reg.producer >= 0 && !reg.kept, "recals: ", reg.name, " is marked recomputed, but is kept or an input");
-        program_.recomputes = true;
         todo.push_back(reg.producer);
       }
     }
@@ -421,56 +441,19 @@ class Compiler {
         }
       }
     }
-    find_components();
   }
 
-  void find_components() {
-    std::vector<int> parent(program_.nodes.size());
-    std::iota(parent.begin(), parent.end(), 0);
-    auto root = [&](int n) {
-      while (parent[n] != n) {
-        n = parent[n] = parent[parent[n]];
-      }
-      return n;
-    };
-    for (size_t n = 0; n < program_.nodes.size(); ++n) {
-      if (!program_.nodes[n].replayed) {
-        continue;
-      }
-      for (int reg : program_.nodes[n].inputs) {
-        ++program_.registers[reg].replay_reads;
-        if (program_.runs_again(reg)) {
-          parent[root(static_cast<int>(n))] = root(program_.registers[reg].producer);
+  /// A node goes by its recipe where the internal that this reads is there.
+  void find_recipes() {
+    for (auto& node : program_.nodes) {
+      const auto* recipe = recipe_of(node.name);
+      for (const auto& internal : node.internals) {
+        const auto& reg = program_.registers[internal.reg];
+        const bool there = reg.kept || (reg.packer != nullptr && reg.packer->lossless);
+        if (recipe != nullptr && internal.number == recipe->internal && there) {
+          node.recipe = recipe;
+          node.recipe_reg = internal.reg;
         }
-      }
-    }
-    std::vector<int> number(program_.nodes.size(), -1);
-    for (size_t n = 0; n < program_.nodes.size(); ++n) {
-      auto& node = program_.nodes[n];
-      if (!node.replayed) {
-        continue;
-      }
-      auto& index = number[root(static_cast<int>(n))];
-      if (index < 0) {
-        index = static_cast<int>(program_.components.size());
-        program_.components.emplace_back();
-      }
-      node.component = index;
-      auto& component = program_.components[index];
-      component.nodes.push_back(static_cast<int>(n));
-      for (int reg : node.inputs) {
-        auto& holds = component.holds;
-        if (!program_.runs_again(reg) && std::find(holds.begin(), holds.end(), reg) == holds.end()) {
-          holds.push_back(reg);
-          ++program_.registers[reg].holders;
-        }
-      }
-    }
-    for (size_t reg = 0; reg < program_.registers.size(); ++reg) {
-      const int producer = program_.registers[reg].producer;
-      if (producer >= 0 && program_.nodes[producer].replayed) {
-        program_.registers[reg].component = program_.nodes[producer].component;
-        program_.components[program_.registers[reg].component].writes.push_back(static_cast<int>(reg));
       }
     }
   }
