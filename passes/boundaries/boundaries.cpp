@@ -56,7 +56,7 @@ class Boundaries {
   }
 
   bool recomputed(int storage) const {
-    return plan_.fates[storage] == plan::Fate::Recompute && sizes_.step.storages[storage].recomputable;
+    return plan_.choices[storage].fate == plan::Fate::Recompute && sizes_.step.storages[storage].recomputable;
   }
 
   void mark_recomputed() {

@@ -14,7 +14,7 @@
 
 #include <vector>
 
-#include "passes/plan/simulator.h"
+#include "passes/plan/step_index.h"
 
 namespace recals::plan {
 

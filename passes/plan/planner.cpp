@@ -5,6 +5,7 @@
 
 #include "passes/plan/budget.h"
 #include "passes/plan/search.h"
+#include "passes/plan/simulator.h"
 
 namespace recals::plan {
 namespace {
@@ -21,28 +22,30 @@ std::string human_seconds(double seconds) {
   return text;
 }
 
-/// Makes the fates canonical: Recompute only where something is recomputed or would be.
-Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Fate> fates) {
+/// Makes the choices canonical: another fate than Keep only where it makes a difference.
+Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Choice> choices) {
   const StepIndex& index = simulator.index();
-  simulator.run(fates);
+  simulator.run(choices);
   for (int s = 0; s < index.storages; ++s) {
     const bool no_difference = index.slots[s] == 0 && !simulator.wanted(s);
-    if (!index.recomputable[s] || no_difference) {
-      fates[s] = Fate::Keep;
-    }
+    choices[s] = no_difference ? Choice(Fate::Keep) : index.possible(s, choices[s]);
   }
 
   Plan plan;
-  plan.regions = regions_of(graph, fates);
-  plan.predicted = simulate(graph, fates);
-  simulator.run(fates);
+  plan.regions = regions_of(graph, choices);
+  plan.predicted = simulate(graph, choices);
+  simulator.run(choices);
   for (int s = 0; s < index.storages; ++s) {
     const Storage& storage = graph.storages[s];
     const int producer = storage.producer;
     const std::string size = human_bytes(storage.bytes);
     const std::string time = human_seconds(graph.nodes[producer].seconds);
     std::string reason;
-    if (fates[s] == Fate::Recompute) {
+    if (choices[s].fate == Fate::Pack) {
+      const Pack& pack = storage.packs[choices[s].pack];
+      reason = "packed: " + size + " as " + human_bytes(pack.bytes) + " (" + pack.kind + ") at " +
+          human_seconds(pack.pack_seconds + simulator.unpacked(s) * pack.unpack_seconds);
+    } else if (choices[s].fate == Fate::Recompute) {
       size_t region = 0;
       while (region < plan.regions.size() && plan.regions[region].last < producer) {
         ++region;
@@ -66,7 +69,7 @@ Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Fate> fate
     }
     plan.reasons.push_back(std::move(reason));
   }
-  plan.fates = std::move(fates);
+  plan.choices = std::move(choices);
   return plan;
 }
 
@@ -74,21 +77,21 @@ Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Fate> fate
 
 Plan keep_all(const StepGraph& graph) {
   Simulator simulator(graph);
-  return finish(graph, simulator, std::vector<Fate>(graph.storages.size(), Fate::Keep));
+  return finish(graph, simulator, std::vector<Choice>(graph.storages.size(), Fate::Keep));
 }
 
 std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<int64_t>& budgets) {
   Simulator simulator(graph);
-  const std::vector<Fate> keep(graph.storages.size(), Fate::Keep);
+  const std::vector<Choice> keep(graph.storages.size(), Fate::Keep);
   if (simulator.fits(keep, budgets, 0)) {
     return finish(graph, simulator, keep);
   }
   Found found = search(simulator.index(), budgets);
   if (found.fits) {
-    return finish(graph, simulator, std::move(found.fates));
+    return finish(graph, simulator, std::vector<Choice>(found.fates.begin(), found.fates.end()));
   }
   Infeasible infeasible;
-  simulator.run(found.fates);
+  simulator.run(std::vector<Choice>(found.fates.begin(), found.fates.end()));
   double worst = 0;
   for (int d = 0; d < simulator.index().devices; ++d) {
     const PeakPoint& peak = simulator.peak()[d];
@@ -100,6 +103,7 @@ std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<
       infeasible.at = peak;
     }
   }
+  infeasible.smallest_without_policies = infeasible.smallest;
   return infeasible;
 }
 

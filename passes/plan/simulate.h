@@ -86,6 +86,7 @@ struct Simulation {
   std::vector<int64_t> held; ///< per device: live bytes at the end of the forward
   std::vector<int> replayed; ///< N, in forward order
   std::vector<int> runs; ///< per node of `replayed`: how often the backward runs it
+  std::vector<bool> by_recipe; ///< per node of `replayed`
   double recompute_seconds = 0; ///< of all runs, with their recipes' seconds where they go by one
   int64_t recomputed_bytes = 0; ///< written by all runs
   double pack_seconds = 0; ///< of packing and of all unpacking

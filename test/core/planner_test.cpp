@@ -43,8 +43,8 @@ double forward_seconds(const StepGraph& graph) {
 
 /// Everything a plan promises.
 void expect_sound(const StepGraph& graph, const Plan& plan, const Budgets& budgets) {
-  const Simulation s = simulate(graph, plan.fates);
-  ASSERT_EQ(plan.fates.size(), graph.storages.size());
+  const Simulation s = simulate(graph, plan.choices);
+  ASSERT_EQ(plan.choices.size(), graph.storages.size());
   ASSERT_EQ(plan.reasons.size(), graph.storages.size());
   EXPECT_EQ(plan.predicted.replayed, s.replayed);
   EXPECT_EQ(plan.predicted.recompute_seconds, s.recompute_seconds);
@@ -59,7 +59,7 @@ void expect_sound(const StepGraph& graph, const Plan& plan, const Budgets& budge
   for (size_t i = 0; i < graph.storages.size(); ++i) {
     const Storage& storage = graph.storages[i];
     EXPECT_FALSE(plan.reasons[i].empty());
-    if (plan.fates[i] == Fate::Recompute) {
+    if (plan.choices[i].fate == Fate::Recompute) {
       EXPECT_TRUE(storage.recomputable && !storage.output && !storage.pinned);
       EXPECT_THAT(plan.reasons[i], StartsWith("recomputed: "));
       // A fate is Recompute only where its node runs again.
@@ -84,7 +84,7 @@ void expect_sound(const StepGraph& graph, const Plan& plan, const Budgets& budge
   for (const int n : s.replayed) {
     ASSERT_GE(region_of(n), 0);
     for (const int read : graph.nodes[n].reads) {
-      if (plan.fates[read] == Fate::Recompute) {
+      if (plan.choices[read].fate == Fate::Recompute) {
         EXPECT_EQ(region_of(n), region_of(graph.storages[read].producer)) << "a component in two regions";
       }
     }
@@ -117,7 +117,7 @@ TEST(Planner, NegativeTwin_WhereTheBudgetDoesNotBindNothingIsRecomputed) {
       const auto result = choose(graph, budgets);
       ASSERT_TRUE(std::holds_alternative<Plan>(result));
       const Plan& plan = std::get<Plan>(result);
-      EXPECT_EQ(plan.fates, std::vector<Fate>(graph.storages.size(), Fate::Keep));
+      EXPECT_EQ(plan.choices, std::vector<Choice>(graph.storages.size(), Fate::Keep));
       EXPECT_TRUE(plan.regions.empty());
       EXPECT_TRUE(plan.predicted.replayed.empty());
       EXPECT_EQ(plan.predicted.recompute_seconds, 0);
@@ -151,7 +151,7 @@ TEST(Planner, NeverOverBudget) {
       ++fits;
       expect_sound(graph, *plan, budgets);
       // And not by an error that planner and simulator share.
-      const Simulation slow = ReferenceSimulator(graph, plan->fates).run(false);
+      const Simulation slow = ReferenceSimulator(graph, plan->choices).run(false);
       for (size_t d = 0; d < budgets.size(); ++d) {
         EXPECT_LE(slow.peak[d].bytes, budgets[d]);
       }
@@ -173,14 +173,14 @@ TEST(Planner, NeverOverBudgetOnThousands) {
   for (uint64_t seed = 0; seed < 3000; ++seed) {
     const StepGraph graph = seed % 3 == 0 ? anything(seed) : some_network(seed);
     Simulator simulator(graph);
-    simulator.run(std::vector<Fate>(graph.storages.size(), Fate::Keep));
+    simulator.run(std::vector<Choice>(graph.storages.size(), Fate::Keep));
     Random random(seed);
     Budgets budgets;
     for (const PeakPoint& peak : simulator.peak()) {
       budgets.push_back(chance(random, 10) ? kNoBudget : peak.bytes * draw(random, 20, 100) / 100);
     }
     const Found found = search(simulator.index(), budgets, quick);
-    simulator.run(found.fates);
+    simulator.run(std::vector<Choice>(found.fates.begin(), found.fates.end()));
     bool within = true;
     for (size_t d = 0; d < budgets.size(); ++d) {
       within &= simulator.peak()[d].bytes <= budgets[d];
@@ -260,7 +260,7 @@ TEST(Planner, SameQuestionSameAnswer) {
     const auto first = choose(graph, budgets);
     const auto second = choose(graph, budgets);
     ASSERT_TRUE(std::holds_alternative<Plan>(first));
-    EXPECT_EQ(std::get<Plan>(first).fates, std::get<Plan>(second).fates);
+    EXPECT_EQ(std::get<Plan>(first).choices, std::get<Plan>(second).choices);
   }
 }
 
@@ -279,8 +279,8 @@ TEST(Planner, KeepsMatrixProductsWhileCheaperThingsDo) {
 }
 
 /// What torch.utils.checkpoint around every `blocks` layers does: keep the inputs of the blocks, recompute the rest.
-std::vector<Fate> checkpoint_every(const StepGraph& graph, int blocks) {
-  std::vector<Fate> fates(graph.storages.size(), Fate::Recompute);
+std::vector<Choice> checkpoint_every(const StepGraph& graph, int blocks) {
+  std::vector<Choice> fates(graph.storages.size(), Fate::Recompute);
   int layer = -1;
   for (const Node& node : graph.nodes) {
     const size_t dot = node.module.find('.');
@@ -342,7 +342,7 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
     }
     const auto for_all_sets = [&](const auto& visit) {
       for (int set = 0; set < 1 << choices.size(); ++set) {
-        std::vector<Fate> fates(index.storages, Fate::Keep);
+        std::vector<Choice> fates(index.storages, Fate::Keep);
         for (size_t i = 0; i < choices.size(); ++i) {
           fates[choices[i]] = (set >> i & 1) != 0 ? Fate::Recompute : Fate::Keep;
         }
@@ -351,20 +351,20 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
     };
     // A budget between the least that any set has and the plain step's peak.
     std::vector<int64_t> least(index.devices, std::numeric_limits<int64_t>::max());
-    for_all_sets([&](const std::vector<Fate>& fates) {
+    for_all_sets([&](const std::vector<Choice>& fates) {
       simulator.run(fates);
       for (int d = 0; d < index.devices; ++d) {
         least[d] = std::min(least[d], simulator.peak()[d].bytes);
       }
     });
-    simulator.run(std::vector<Fate>(index.storages, Fate::Keep));
+    simulator.run(std::vector<Choice>(index.storages, Fate::Keep));
     Random random(seed);
     Budgets budgets;
     for (int d = 0; d < index.devices; ++d) {
       budgets.push_back(draw(random, least[d], std::max(least[d], simulator.peak()[d].bytes - 1)));
     }
     double optimum = std::numeric_limits<double>::infinity();
-    for_all_sets([&](const std::vector<Fate>& fates) {
+    for_all_sets([&](const std::vector<Choice>& fates) {
       if (simulator.fits(fates, budgets, optimum)) {
         optimum = std::min(optimum, simulator.recompute_seconds());
       }

@@ -36,14 +36,14 @@ inline torch::jit::Module module_of(
 /// Fates by name: "%relu.1" or "%dropout.1 saved[0]".
 inline plan::Plan plan_that_drops(const Analysis& analysis, const std::function<bool(const plan::Storage&)>& drop) {
   auto plan = plan::keep_all(analysis.sizes.step);
-  for (size_t s = 0; s < plan.fates.size(); ++s) {
+  for (size_t s = 0; s < plan.choices.size(); ++s) {
     const auto& storage = analysis.sizes.step.storages[s];
     if (storage.recomputable && drop(storage)) {
-      plan.fates[s] = plan::Fate::Recompute;
+      plan.choices[s] = plan::Fate::Recompute;
     }
   }
-  plan.regions = plan::regions_of(analysis.sizes.step, plan.fates);
-  plan.predicted = plan::simulate(analysis.sizes.step, plan.fates);
+  plan.regions = plan::regions_of(analysis.sizes.step, plan.choices);
+  plan.predicted = plan::simulate(analysis.sizes.step, plan.choices);
   return plan;
 }
 
