@@ -157,7 +157,8 @@ class Run {
       }
       if (observer_ != nullptr) {
         const int shown = slot.reg >= 0 ? base_[slot.reg] : -1;
-        if (auto recording = observer_->slot_saved({n, slot.tensor, shown, slot.internal})) {
+        const auto saved_by = slot.node.name() + "." + slot.member;
+        if (auto recording = observer_->slot_saved({n, slot.tensor, shown, slot.internal, saved_by})) {
           hooks.emplace_back(&slot.saved, std::move(recording));
         }
       }

@@ -146,6 +146,9 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const 
         info.packer->promise,
         ". Call recals.optimize with a budget that needs no packing, and report this op.");
     ++counters().packs;
+    if (info.value == nullptr) {
+      geometry_[reg].emplace(slot); // an internal is no node's input; a recipe reads it as it was saved
+    }
   }
   ++slots.live;
   ++slots.waiting;
@@ -313,6 +316,7 @@ std::vector<int> Frame::nodes_for(Demand& demand) {
   std::vector<int> nodes;
   std::vector<int> todo{graph_->maker[demand.reg]};
   std::unordered_set<int> seen(todo.begin(), todo.end());
+  std::vector<int> found;
   while (!todo.empty()) {
     const int node = todo.back();
     todo.pop_back();
@@ -322,16 +326,21 @@ std::vector<int> Frame::nodes_for(Demand& demand) {
         continue;
       }
       auto& local = demand.locals[reg];
-      ++local.readers;
+      if (++local.readers > 1) {
+        continue;
+      }
+      // What is only in use must not go before it is read.
+      local.tensor = at_hand(demand, reg);
       const int maker = graph_->maker[reg];
-      if (local.readers == 1) {
-        // What is only in use must not go before it is read.
-        local.tensor = at_hand(demand, reg);
-        if (!local.tensor.defined() && maker >= 0 && seen.insert(maker).second) {
-          todo.push_back(maker);
-        }
+      if (local.tensor.defined()) {
+        found.push_back(reg);
+      } else if (maker >= 0 && seen.insert(maker).second) {
+        todo.push_back(maker);
       }
     }
+  }
+  for (int reg : found) {
+    maybe_retain(demand, reg, demand.locals[reg].tensor);
   }
   std::sort(nodes.begin(), nodes.end());
   return nodes;
@@ -380,8 +389,8 @@ at::Tensor Frame::input(Demand& demand, int node, int reg) {
     if (!tensor.defined()) {
       tensor = unpack(reg);
       demand.locals[reg].tensor = tensor;
+      maybe_retain(demand, reg, tensor);
     }
-    maybe_retain(demand, reg, tensor);
     return tensor;
   }
   const int producer = program_->registers[reg].producer;
