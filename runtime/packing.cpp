@@ -158,6 +158,23 @@ struct Positive {
   }
 };
 
+/// Nothing is kept of what the backward only asks for its sizes.
+struct Unread {
+  static bool takes(c10::ScalarType) {
+    return true;
+  }
+
+  static int64_t packed_bytes(int64_t, c10::ScalarType) {
+    return 0;
+  }
+
+  static bool pack(const at::Tensor&, char*, int64_t, int64_t) {
+    return true;
+  }
+
+  static void unpack(const char*, const at::Tensor&, int64_t, int64_t) {}
+};
+
 /// Positions as narrower integers.
 template <typename Narrow>
 struct Positions {
@@ -213,7 +230,7 @@ void for_ranges(int64_t elements, const at::Tensor& packed, const Work& work) {
   constexpr int64_t kChunk = 64 * bits::kBlock;
   constexpr int64_t kGrain = 4; // chunks: 32768 elements, as torch's own kernels
   const int64_t chunks = (elements + kChunk - 1) / kChunk;
-  if (chunks <= kGrain) {
+  if (chunks <= kGrain || packed.numel() == 0) {
     work(0, elements);
     return;
   }
@@ -284,6 +301,7 @@ const std::vector<Packer>& packers() {
       packer_of<Positions<uint16_t>>("positions u16", "is in 0 .. 2^16 - 1", true),
       packer_of<Positions<uint32_t>>("positions u32", "is in 0 .. 2^32 - 1", true),
       packer_of<Positive>("where positive", "is compared with zero only", false),
+      packer_of<Unread>("unread", "is not read", false),
   };
   return table;
 }

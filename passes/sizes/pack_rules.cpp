@@ -13,16 +13,38 @@ namespace recals {
 
 namespace {
 
-/// What they save unseen is their noise: zero, or one other value.
-bool draws_two_values(const std::string& op) {
-  static const std::unordered_set<std::string> table = {
+/// Noise that the op saves unseen: zero, or one other value.
+bool has_two_values(const SlotFacts& slot) {
+  static const std::unordered_set<std::string> dropouts = {
       "aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"};
-  return table.count(op) != 0;
+  // Attention written out has its own dropout; what else it multiplies with is a number.
+  const bool of_attention = slot.op == "aten::scaled_dot_product_attention" && slot.saved_by == "MulBackward0.other_";
+  return slot.internal && (dropouts.count(slot.op) != 0 || of_attention);
 }
 
-/// Slots of which the backward's kernel reads whether an element is positive, and nothing else.
-bool reads_where_positive(const std::string& saved_by) {
-  return saved_by == "ReluBackward0.result_";
+/// The backward's kernel reads whether an element is positive, and nothing else.
+bool reads_where_positive(const SlotFacts& slot) {
+  return slot.saved_by == "ReluBackward0.result_";
+}
+
+/// The backward's kernel asks for sizes and strides, and reads no element.
+bool reads_nothing(const SlotFacts& slot) {
+  static const std::unordered_set<std::string> table = {
+      "MaxPool2DWithIndicesBackward0.self_",
+      "MaxPool3DWithIndicesBackward0.self_",
+      "AdaptiveMaxPool2DBackward0.self_",
+      "AdaptiveMaxPool3DBackward0.self_",
+      "AvgPool2DBackward0.self_",
+      "AvgPool3DBackward0.self_",
+      "AdaptiveAvgPool2DBackward0.self_",
+      "AdaptiveAvgPool3DBackward0.self_",
+      "ReflectionPad1DBackward0.self_",
+      "ReflectionPad2DBackward0.self_",
+      "ReflectionPad3DBackward0.self_",
+      "ReplicationPad1DBackward0.self_",
+      "ReplicationPad2DBackward0.self_",
+      "ReplicationPad3DBackward0.self_"};
+  return table.count(slot.saved_by) != 0;
 }
 
 const char* name_of_positions(int64_t below) {
@@ -43,10 +65,10 @@ std::string packer_for(const SlotFacts& slot) {
   if (slot.dtype == c10::kLong && slot.positions_below > 0) {
     return name_of_positions(slot.positions_below);
   }
-  if (slot.internal && draws_two_values(slot.op)) {
+  if (has_two_values(slot)) {
     return "two values";
   }
-  return reads_where_positive(slot.saved_by) ? "where positive" : "";
+  return reads_nothing(slot) ? "unread" : reads_where_positive(slot) ? "where positive" : "";
 }
 
 double seconds_to_move(int64_t bytes) {
@@ -91,36 +113,34 @@ int64_t positions_below(const KernelCall& call) {
 }
 
 std::vector<plan::Pack> packs_for(const std::vector<SlotFacts>& slots, int64_t bytes) {
-  // A lossless form needs one slot that vouches for the storage's elements, a lossy one that all slots read no more.
-  const Packer* best = nullptr;
-  const SlotFacts* vouching = nullptr;
+  std::vector<plan::Pack> packs;
   for (const auto& slot : slots) {
     const auto name = packer_for(slot);
-    if (name.empty()) {
+    if (name.empty() || slot.elements * static_cast<int64_t>(c10::elementSize(slot.dtype)) != bytes) {
       continue;
     }
     const auto& form = packer(name);
+    // A lossless form needs one slot that vouches for the elements; for a lossy one, no slot may read more.
     const bool serves = form.lossless || std::all_of(slots.begin(), slots.end(), [&](const SlotFacts& other) {
-                          return packer_for(other) == name && other.dtype == slot.dtype;
+                          return other.dtype == slot.dtype && (packer_for(other) == name || reads_nothing(other));
                         });
-    const bool whole = slot.elements * static_cast<int64_t>(c10::elementSize(slot.dtype)) == bytes;
-    if (serves && whole && form.takes(slot.dtype)) {
-      best = &form;
-      vouching = &slot;
-      break;
+    plan::Pack pack;
+    pack.kind = name;
+    pack.bytes = form.packed_bytes(slot.elements, slot.dtype);
+    pack.lossless = form.lossless;
+    pack.pack_transient = pack.bytes;
+    pack.unpack_transient = bytes;
+    if (pack.bytes > 0) {
+      pack.pack_seconds = pack.unpack_seconds = seconds_to_move(bytes + pack.bytes);
+    }
+    const bool known =
+        std::any_of(packs.begin(), packs.end(), [&](const plan::Pack& other) { return other.kind == name; });
+    if (serves && !known && form.takes(slot.dtype) && pack.bytes < bytes) {
+      packs.push_back(std::move(pack));
     }
   }
-  if (best == nullptr || best->packed_bytes(vouching->elements, vouching->dtype) >= bytes) {
-    return {};
-  }
-  plan::Pack pack;
-  pack.kind = best->name;
-  pack.bytes = best->packed_bytes(vouching->elements, vouching->dtype);
-  pack.lossless = best->lossless;
-  pack.pack_seconds = pack.unpack_seconds = seconds_to_move(bytes + pack.bytes);
-  pack.pack_transient = pack.bytes;
-  pack.unpack_transient = bytes;
-  return {pack};
+  std::sort(packs.begin(), packs.end(), [](const plan::Pack& a, const plan::Pack& b) { return a.bytes < b.bytes; });
+  return packs;
 }
 
 } // namespace recals
