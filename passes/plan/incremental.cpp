@@ -105,6 +105,16 @@ int MemoryCurve::peak_moment() {
   return static_cast<int>(std::max_element(begin, begin + kBlock) - values_.begin());
 }
 
+namespace {
+
+int misses_preference(Policy policy, Fate fate) {
+  const bool saved = policy == Policy::PreferSave && fate != Fate::Keep;
+  const bool recomputed = policy == Policy::PreferRecompute && fate != Fate::Recompute;
+  return saved || recomputed ? 1 : 0;
+}
+
+} // namespace
+
 IncrementalSimulator::IncrementalSimulator(const StepIndex& index, const std::vector<int64_t>& limits)
     : index_(index), replays_(index, *this) {
   build_moments();
@@ -124,6 +134,9 @@ IncrementalSimulator::IncrementalSimulator(const StepIndex& index, const std::ve
   const int storages = index_.storages;
   const int elements = nodes + storages;
   choices_.assign(storages, Fate::Keep);
+  for (const Policy policy : index_.policy) {
+    preferences_missed_ += misses_preference(policy, Fate::Keep);
+  }
   forward_end_.assign(storages, 0);
   live_end_.assign(nodes, 0);
   pack_bump_.assign(static_cast<size_t>(nodes) * index_.devices, 0);
@@ -296,6 +309,8 @@ int IncrementalSimulator::forward_end(int storage) const {
 }
 
 void IncrementalSimulator::put_choice(int storage, const Choice& choice) {
+  preferences_missed_ += misses_preference(index_.policy[storage], choice.fate) -
+      misses_preference(index_.policy[storage], choices_[storage].fate);
   choices_[storage] = choice;
   replays_.set_choice(storage, mode_of(index_, storage, choice), choice.cache_from);
 }

@@ -100,6 +100,10 @@ class IncrementalSimulator {
   int64_t ticks_of(int node) const {
     return ticks_of_[node];
   }
+  /// What the search makes small: `ticks`, and the whole forward's for every PREFER policy that is not followed.
+  int64_t cost() const {
+    return ticks_ + (int64_t{1} << 50) * preferences_missed_;
+  }
   /// The sum over moments and devices of the share by which a moment is above the device's limit; 0 if all fits.
   double violation();
   int64_t peak(int device);
@@ -200,6 +204,7 @@ class IncrementalSimulator {
   std::vector<Component> components_;
   std::vector<int> free_components_;
   int64_t ticks_ = 0;
+  int64_t preferences_missed_ = 0;
   int64_t work_ = 0;
 
   // The last change.
