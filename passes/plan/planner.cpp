@@ -82,16 +82,12 @@ Plan keep_all(const StepGraph& graph) {
 
 std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<int64_t>& budgets) {
   Simulator simulator(graph);
-  const std::vector<Choice> keep(graph.storages.size(), Fate::Keep);
-  if (simulator.fits(keep, budgets, 0)) {
-    return finish(graph, simulator, keep);
-  }
   Found found = search(simulator.index(), budgets);
   if (found.fits) {
-    return finish(graph, simulator, std::vector<Choice>(found.fates.begin(), found.fates.end()));
+    return finish(graph, simulator, std::move(found.choices));
   }
   Infeasible infeasible;
-  simulator.run(std::vector<Choice>(found.fates.begin(), found.fates.end()));
+  simulator.run(found.choices);
   double worst = 0;
   for (int d = 0; d < simulator.index().devices; ++d) {
     const PeakPoint& peak = simulator.peak()[d];

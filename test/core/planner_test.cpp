@@ -8,6 +8,7 @@
 
 #include "families.h"
 #include "passes/plan/search.h"
+#include "passes/plan/simulator.h"
 #include "reference_simulator.h"
 
 namespace recals::plan::test {
@@ -180,7 +181,7 @@ TEST(Planner, NeverOverBudgetOnThousands) {
       budgets.push_back(chance(random, 10) ? kNoBudget : peak.bytes * draw(random, 20, 100) / 100);
     }
     const Found found = search(simulator.index(), budgets, quick);
-    simulator.run(std::vector<Choice>(found.fates.begin(), found.fates.end()));
+    simulator.run(found.choices);
     bool within = true;
     for (size_t d = 0; d < budgets.size(); ++d) {
       within &= simulator.peak()[d].bytes <= budgets[d];

@@ -1,0 +1,184 @@
+#include "passes/plan/descent.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "passes/plan/planner.h"
+
+namespace recals::plan {
+namespace {
+
+constexpr double kLevel = 0.99;
+/// After so many levels the chain of small changes is left for a look from the starting points.
+constexpr double kStarts = 0.88;
+
+} // namespace
+
+Descent::Descent(const StepIndex& index, const Options& options, int device, const SearchOptions& search)
+    : index_(index),
+      options_(options),
+      search_(search),
+      device_(device),
+      limits_([&] {
+        std::vector<int64_t> limits(index.devices, kNoBudget);
+        limits[device] = 0;
+        return limits;
+      }()),
+      step_(index, limits_),
+      improver_(options, step_),
+      starts_(index, options, {device}) {
+  step_.set_choices(starts_.plain());
+  lowest_ = point_of(state_of(step_));
+  plain_peak_ = lowest_.peak;
+  next_starts_ = static_cast<int64_t>(static_cast<double>(plain_peak_) * kStarts);
+}
+
+void Descent::set_limit(int64_t bytes) {
+  limits_[device_] = bytes;
+  step_.set_limits(limits_);
+}
+
+Descent::Point Descent::point_of(const State& state) {
+  step_.set_choices(state.choices);
+  return {state.choices, step_.peak(device_), step_.cost()};
+}
+
+Effort Descent::effort(double share_of_tries, double share_of_work) const {
+  // Ten choices already have a thousand sets of fates, hence the constant.
+  const double tries =
+      static_cast<double>(search_.tries_per_choice) * static_cast<double>(options_.storages.size() + 4);
+  return {
+      static_cast<int64_t>(tries * share_of_tries),
+      static_cast<int64_t>(static_cast<double>(search_.most_work) * share_of_work)};
+}
+
+int64_t Descent::level_below(int64_t peak) const {
+  double level = static_cast<double>(plain_peak_);
+  if (peak < plain_peak_ && peak > 0) {
+    const double power = std::floor(std::log(static_cast<double>(peak) / level) / std::log(kLevel));
+    level *= std::pow(kLevel, std::max(0.0, power - 1)); // one above, against rounding
+  }
+  while (static_cast<int64_t>(level) >= peak && level >= 1) {
+    level *= kLevel;
+  }
+  return std::min(static_cast<int64_t>(level), peak - 1);
+}
+
+bool Descent::next() {
+  if (at_end_ || lowest_.peak <= 0) {
+    return false;
+  }
+  const int64_t level = level_below(lowest_.peak);
+  if (reach(level) || reach_hot(level)) {
+    return true;
+  }
+  at_end_ = true;
+  // The end lies between the level and the last point.
+  const int64_t before = lowest_.peak;
+  int64_t impossible = level; // as far as we know
+  while (lowest_.peak - impossible > std::max<int64_t>(lowest_.peak / 400, 1)) {
+    const int64_t middle = impossible + (lowest_.peak - impossible) / 2;
+    if (!reach_hot(middle)) {
+      impossible = middle;
+    }
+  }
+  return lowest_.peak < before;
+}
+
+bool Descent::reach(int64_t level) {
+  set_limit(level);
+  step_.set_choices(lowest_.choices);
+  improver_.drop_until_it_fits({}, search_.most_work / 50);
+  State best = state_of(step_);
+  if (best.fits()) {
+    improver_.keep_what_fits(search_.most_work / 200);
+    best = state_of(step_);
+  }
+  const State chained = improver_.anneal({effort(0.02, 0.01), kCold, 1, false, -1, -1});
+  best = better(chained, best) ? chained : best;
+  if (level < next_starts_ || !best.fits()) {
+    const State anew = best_from_starts(effort(0.05, 0.03), 2);
+    best = better(anew, best) ? anew : best;
+    while (next_starts_ > level) {
+      next_starts_ = static_cast<int64_t>(static_cast<double>(next_starts_) * kStarts);
+    }
+  }
+  if (!best.fits()) {
+    return false;
+  }
+  step_.set_choices(best.choices);
+  improver_.keep_what_fits(search_.most_work / 200);
+  lowest_ = point_of(state_of(step_));
+  return true;
+}
+
+/// Starts that fit or nearly do, annealed.
+State Descent::best_from_starts(const Effort& each, int most_starts) {
+  std::vector<State> starts = starts_.best(step_, improver_, limits_, 4 * each.work);
+  State best = starts.front();
+  for (int i = 0; i < std::min(most_starts, static_cast<int>(starts.size())); ++i) {
+    step_.set_choices(starts[i].choices);
+    const uint64_t seed = static_cast<uint64_t>(i);
+    if (!starts[i].fits()) {
+      step_.set_choices(improver_.anneal({each, kHot, seed, true, -1, -1}).choices);
+    }
+    const State state = improver_.anneal({each, kCold, seed, false, -1, -1});
+    best = better(state, best) ? state : best;
+  }
+  return best;
+}
+
+/// Annealing, hot, answers whether a peak can be had at all.
+bool Descent::reach_hot(int64_t level) {
+  set_limit(level);
+  const Effort each = effort(0.4, 0.1);
+  std::vector<State> starts = starts_.best(step_, improver_, limits_, each.work);
+  starts.resize(std::min<size_t>(starts.size(), 2));
+  step_.set_choices(lowest_.choices);
+  starts.insert(starts.begin(), state_of(step_));
+  const size_t attempts = std::clamp<size_t>(50000 / static_cast<size_t>(std::max<int64_t>(each.tries, 1)), 3, 6);
+  for (size_t k = 0; k < attempts; ++k) {
+    step_.set_choices(starts[k % starts.size()].choices);
+    State state = improver_.anneal({each, k < 3 ? kHot : kVeryHot, k, true, -1, -1});
+    if (state.fits()) {
+      step_.set_choices(state.choices);
+      const State cheaper = improver_.anneal({each, kCold, k, false, -1, -1});
+      step_.set_choices(better(cheaper, state) ? cheaper.choices : state.choices);
+      improver_.keep_what_fits(search_.most_work / 100);
+      lowest_ = point_of(state_of(step_));
+      return true;
+    }
+  }
+  return false;
+}
+
+Descent::Point Descent::polished(const Point& point) {
+  set_limit(point.peak);
+  const int64_t above = level_below(point.peak);
+  Point best = point;
+  const auto consider = [&](const State& state) {
+    if (!state.fits()) {
+      return;
+    }
+    const Point candidate = point_of(state);
+    if (candidate.peak > above && candidate.cost < best.cost) {
+      best = candidate;
+    }
+  };
+  step_.set_choices(point.choices);
+  State start = state_of(step_);
+  std::vector<State> starts = starts_.best(step_, improver_, limits_, search_.most_work / 4);
+  starts.insert(starts.begin(), start);
+  std::stable_sort(starts.begin(), starts.end(), better);
+  const Effort each = effort(0.5, 0.4);
+  for (size_t i = 0; i < std::min<size_t>(starts.size(), 2); ++i) {
+    step_.set_choices(starts[i].choices);
+    consider(improver_.anneal({each, kCold, i, false, device_, above}));
+  }
+  step_.set_choices(best.choices);
+  improver_.keep_what_fits(search_.most_work / 20);
+  consider(state_of(step_));
+  return best;
+}
+
+} // namespace recals::plan
