@@ -142,8 +142,8 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const 
         where(source),
         ", cannot be kept as '",
         info.packer->name,
-        "': not every element ",
-        info.packer->promise,
+        "': ",
+        info.packer->broken,
         ". Call recals.optimize with a budget that needs no packing, and report this op.");
     ++counters().packs;
     if (info.value == nullptr) {

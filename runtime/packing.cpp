@@ -204,10 +204,10 @@ struct Positions {
 };
 
 template <typename Codec>
-Packer packer_of(const char* name, const char* promise, bool lossless) {
+Packer packer_of(const char* name, const char* broken, bool lossless) {
   Packer packer;
   packer.name = name;
-  packer.promise = promise;
+  packer.broken = broken;
   packer.lossless = lossless;
   packer.takes = &Codec::takes;
   if constexpr (requires { &Codec::packed_bytes; }) {
@@ -295,13 +295,13 @@ at::Tensor Packer::unpack(const at::Tensor& packed, int64_t elements, c10::Scala
 
 const std::vector<Packer>& packers() {
   static const std::vector<Packer> table = {
-      packer_of<TwoValues>("two values", "has at most two values", true),
-      packer_of<Booleans>("booleans", "is true or false", true),
-      packer_of<Positions<uint8_t>>("positions u8", "is in 0 .. 2^8 - 1", true),
-      packer_of<Positions<uint16_t>>("positions u16", "is in 0 .. 2^16 - 1", true),
-      packer_of<Positions<uint32_t>>("positions u32", "is in 0 .. 2^32 - 1", true),
-      packer_of<Positive>("where positive", "is compared with zero only", false),
-      packer_of<Unread>("unread", "is not read", false),
+      packer_of<TwoValues>("two values", "it holds a third value", true),
+      packer_of<Booleans>("booleans", "it holds something else than booleans", true),
+      packer_of<Positions<uint8_t>>("positions u8", "it holds a position beyond 2^8 - 1", true),
+      packer_of<Positions<uint16_t>>("positions u16", "it holds a position beyond 2^16 - 1", true),
+      packer_of<Positions<uint32_t>>("positions u32", "it holds a position beyond 2^32 - 1", true),
+      packer_of<Positive>("where positive", "it is read for more than its sign", false),
+      packer_of<Unread>("unread", "it is read", false),
   };
   return table;
 }

@@ -17,7 +17,7 @@ namespace recals {
 
 struct RECALS_API Packer {
   std::string name; ///< as the graph shows it
-  std::string promise; ///< of the elements, "has two values"
+  std::string broken; ///< what is wrong where a promise does not hold, for the message
   /// True: unpacking gives the elements back. False: it gives others that the backward's kernel cannot tell from them.
   bool lossless = true;
 

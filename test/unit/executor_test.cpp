@@ -262,6 +262,32 @@ TEST_F(Executor, WhatAReplayReadsMustNotHaveChanged) {
   }
 }
 
+TEST_F(Executor, APromiseThatIsBrokenIsAnErrorInTheForward) {
+  // Claimed of the result of sigmoid, which has more than two values.
+  auto claims = analysis;
+  plan::Pack pack;
+  pack.kind = "two values";
+  pack.bytes = 32;
+  for (auto& storage : claims.sizes.step.storages) {
+    storage.packs = {pack};
+  }
+  const auto plan = plan_of_choices(claims, [](const plan::Storage& storage) -> plan::Choice {
+    return storage.name == "%sigmoid" ? plan::Fate::Pack : plan::Fate::Keep;
+  });
+  const auto program = program_under(claims, plan, false);
+  try {
+    run(program, module._ivalue(), {input});
+    FAIL() << "the third value was not noticed";
+  } catch (const c10::Error& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find("cannot be kept as 'two values': it holds a third value"), std::string::npos) << what;
+    EXPECT_NE(what.find("sigmoid.1, saved by aten::sigmoid at"), std::string::npos) << what;
+  }
+  // The next step is none the worse for it.
+  EXPECT_TRUE(at::equal(
+      torch::autograd::grad({forward()}, {weight()}).at(0), torch::autograd::grad({forward()}, {weight()}).at(0)));
+}
+
 TEST_F(Executor, ADrawBetweenForwardAndBackwardIsUndisturbed) {
   auto loss = forward();
   auto before = at::rand({4});

@@ -23,10 +23,11 @@ for run in (torch._C._jit_pass_cse, torch._C._jit_pass_constant_propagation, tor
 print("AFTER TORCH'S PASSES", str(planned.graph).count("recals::") == count)
 
 # CHECK-LABEL: PLANNED
+# CHECK: %[[ALWAYS:[0-9]+]] : int = prim::Constant[value=2147483647]()
 # CHECK: %[[BYTES:[0-9]+]] : int = prim::Constant[value=262144]()
 # CHECK: recals::region(%{{.*}})
-# CHECK: %[[Y:[a-z_.0-9]+]] : Tensor = aten::{{.*}}
-# CHECK-NEXT: %{{.*}} : Tensor = recals::recompute(%[[Y]], %[[BYTES]])
+# CHECK: %[[Y:[a-z_.0-9]+]] : Tensor = aten::dropout{{.*}}
+# CHECK: : Tensor = recals::recompute(%{{.*}}, %[[BYTES]], %[[ALWAYS]])
 # CHECK: recals::end_region()
 # CHECK-LABEL: REMOVED
 # CHECK-SAME: True 0

@@ -16,7 +16,7 @@ print("RESTORED", recals.restore(rewritten).code == net.code, hasattr(recals.res
 
 # CHECK-LABEL: FORWARD
 # CHECK: ["2.training=True"{{.*}}]
-# CHECK: [[PLANNED:_[0-9]+]] = ops.recals.enter(self, (input,), "(f32[512, 128]@cpu)", {{.*}}, 1)
+# CHECK: [[PLANNED:_[0-9]+]] = ops.recals.enter(self, (input,), "(f32[512, 128]@cpu)", {{.*}}, 2)
 # CHECK: if [[PLANNED]]:
 # CHECK: ops.recals.checkpoint(self, "recals_forward_step", [input])
 # CHECK: else:
@@ -24,6 +24,7 @@ print("RESTORED", recals.restore(rewritten).code == net.code, hasattr(recals.res
 # CHECK-LABEL: STEP
 # CHECK: ops.recals.checkpoint(self, "recals_forward_region_0", [{{.*}}])
 # CHECK-LABEL: REGION
+# CHECK: [[PACKED:dropout[0-9]+]] = ops.recals.pack_internal(dropout, [0], "two values", [[#mul(512,512)]], [[#add(16,div(mul(512,128),8))]])
 # CHECK: ops.recals.recompute({{.*}}, [[#mul(512,512)]])
 # CHECK-LABEL: PLAIN
 # CHECK-NOT: ops.recals
