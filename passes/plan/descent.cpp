@@ -65,7 +65,7 @@ int64_t Descent::level_below(int64_t peak) const {
 }
 
 bool Descent::next() {
-  if (at_end_ || lowest_.peak <= 0) {
+  if (at_end_ || lowest_.peak <= 0 || options_.storages.empty()) {
     return false;
   }
   const int64_t level = level_below(lowest_.peak);

@@ -94,6 +94,9 @@ Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const 
   if (step.violation() == 0) {
     return {true, step.choices()};
   }
+  if (options.storages.empty()) {
+    return {false, step.choices()};
+  }
   std::vector<int> limited;
   for (int d = 0; d < index.devices; ++d) {
     if (budgets[d] != kNoBudget) {

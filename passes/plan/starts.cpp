@@ -56,7 +56,7 @@ std::vector<Starts::Raw> Starts::raw(
     }
   }
   for (const std::vector<int>& segments : kNestings) {
-    if (step.work() > until) {
+    if (step.work() > until && !raw.empty()) {
       break;
     }
     add(nested(index_, options_, cuts_, {segments, 0.4}), segments.size() < 2);
