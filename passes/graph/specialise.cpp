@@ -790,7 +790,7 @@ class Specialiser {
 
 FlatGraph specialise(const IValue& module, const std::string& method, const std::vector<IValue>& inputs) {
   TORCH_CHECK(module.isObject(), "recals: a module is expected");
-  register_missing_meta_kernels();
+  const MetaKernels kernels;
   return Specialiser(module).run(method, inputs);
 }
 

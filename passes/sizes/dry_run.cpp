@@ -59,7 +59,7 @@ DryRun dry_run(
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
     const std::string& device) {
-  register_missing_meta_kernels();
+  const MetaKernels kernels;
   at::AutoGradMode grad_mode(true);
   Recorder recorder(*program, device);
   {
