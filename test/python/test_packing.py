@@ -2,6 +2,8 @@
 
 import copy
 import io
+import re
+import zipfile
 from collections import Counter
 from typing import Any
 
@@ -395,3 +397,35 @@ def test_taken_out_of_the_graph() -> None:
     assert "recals::pack" in str(graph)
     assert recals.passes.remove_boundaries(graph)
     assert "recals::" not in str(graph)
+
+
+def in_format(module: torch.jit.ScriptModule, number: int) -> torch.jit.ScriptModule:
+    """`module`, saved and loaded as if a library that writes this format had written it."""
+    written, rewritten = io.BytesIO(), io.BytesIO()
+    torch.jit.save(module, written)
+    with zipfile.ZipFile(written) as source, zipfile.ZipFile(rewritten, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            if name.endswith(".py"):
+                content = re.sub(rb"(ops\.recals\.enter\(.*), 2\)", rb"\1, %d)" % number, content)
+            target.writestr(name, content)
+    rewritten.seek(0)
+    loaded: torch.jit.ScriptModule = torch.jit.load(rewritten)
+    assert f", {number})" in loaded.code
+    return loaded
+
+
+def test_a_file_of_the_first_format_still_trains() -> None:
+    module, inputs = nn.Sequential(nn.Linear(24, 96), nn.Tanh(), nn.Sigmoid(), nn.Linear(96, 4)), (features(),)
+    plain, budgeted = twins(module, inputs)
+    assert fates(budgeted)["recompute"] > 0
+    assert fates(budgeted)["pack"] == 0
+    loaded = in_format(budgeted, 1)
+    training.prepare_gradients(loaded)
+    assert_same(step(plain, inputs), step(loaded, inputs))
+
+
+def test_a_file_of_a_later_format_is_refused() -> None:
+    budgeted = rewrite(Smooth(), (features(96, 48),))
+    with pytest.raises(recals.RecalsError, match="written in format 3, but this library reads formats 1 to 2"):
+        in_format(budgeted, 3)(features(96, 48))
