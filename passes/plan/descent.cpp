@@ -9,6 +9,7 @@ namespace recals::plan {
 namespace {
 
 constexpr double kLevel = 0.99;
+constexpr double kFinerLevel = 0.998;
 /// After so many levels the chain of small changes is left for a look from the starting points.
 constexpr double kStarts = 0.88;
 
@@ -52,14 +53,15 @@ Effort Descent::effort(double share_of_tries, double share_of_work) const {
       static_cast<int64_t>(static_cast<double>(search_.most_work) * share_of_work)};
 }
 
-int64_t Descent::level_below(int64_t peak) const {
-  double level = static_cast<double>(plain_peak_);
-  if (peak < plain_peak_ && peak > 0) {
-    const double power = std::floor(std::log(static_cast<double>(peak) / level) / std::log(kLevel));
-    level *= std::pow(kLevel, std::max(0.0, power - 1)); // one above, against rounding
+/// The highest of top * ratio, top * ratio^2, ... below a peak.
+int64_t Descent::level_below(int64_t peak, int64_t top, double ratio) const {
+  double level = static_cast<double>(top);
+  if (peak < top && peak > 0) {
+    const double power = std::floor(std::log(static_cast<double>(peak) / level) / std::log(ratio));
+    level *= std::pow(ratio, std::max(0.0, power - 1)); // one above, against rounding
   }
   while (static_cast<int64_t>(level) >= peak && level >= 1) {
-    level *= kLevel;
+    level *= ratio;
   }
   return std::min(static_cast<int64_t>(level), peak - 1);
 }
@@ -68,7 +70,7 @@ bool Descent::next() {
   if (at_end_ || lowest_.peak <= 0 || options_.storages.empty()) {
     return false;
   }
-  const int64_t level = level_below(lowest_.peak);
+  const int64_t level = level_below(lowest_.peak, plain_peak_, kLevel);
   if (reach(level) || reach_hot(level)) {
     return true;
   }
@@ -94,7 +96,7 @@ bool Descent::reach(int64_t level) {
     improver_.keep_what_fits(search_.most_work / 200);
     best = state_of(step_);
   }
-  const State chained = improver_.anneal({effort(0.02, 0.01), kCold, 1, false, -1, -1});
+  const State chained = improver_.anneal({effort(0.01, 0.005), kCold, 1, false, -1, -1});
   best = better(chained, best) ? chained : best;
   if (level < next_starts_ || !best.fits()) {
     const State anew = best_from_starts(effort(0.05, 0.03), 2);
@@ -152,16 +154,59 @@ bool Descent::reach_hot(int64_t level) {
   return false;
 }
 
-Descent::Point Descent::polished(const Point& point) {
+std::optional<Descent::Point> Descent::plan(int64_t budget) {
+  Point from = lowest_;
+  while (lowest_.peak > budget) {
+    from = lowest_;
+    if (!next() && lowest_.peak > budget) {
+      return std::nullopt;
+    }
+  }
+  const Point next_coarse = lowest_;
+  Point point = from;
+  while (point.peak > budget) {
+    std::optional<Point> finer_one = finer(from, point);
+    point = finer_one ? std::move(*finer_one) : next_coarse;
+  }
+  // What smaller budgets get.
+  if (point.peak > next_coarse.peak) {
+    const std::optional<Point> finer_one = finer(from, point);
+    return polished(point, finer_one ? finer_one->peak : next_coarse.peak);
+  }
+  if (const std::optional<Point> finer_one = finer(point, point)) {
+    return polished(point, finer_one->peak);
+  }
+  return polished(point, next() ? lowest_.peak : 0);
+}
+
+/// The point after `point` on the finer levels between `from` and the level below it.
+std::optional<Descent::Point> Descent::finer(const Point& from, const Point& point) {
+  const int64_t end = level_below(from.peak, plain_peak_, kLevel);
+  const int64_t level = level_below(point.peak, from.peak, kFinerLevel);
+  if (level <= end || options_.storages.empty()) {
+    return std::nullopt;
+  }
+  set_limit(level);
+  step_.set_choices(point.choices);
+  improver_.drop_until_it_fits({}, search_.most_work / 50);
+  improver_.keep_what_fits(search_.most_work / 200);
+  const State state = state_of(step_);
+  if (!state.fits()) {
+    return std::nullopt;
+  }
+  Point finer_one = point_of(state);
+  return finer_one.peak > end ? std::optional<Point>(std::move(finer_one)) : std::nullopt;
+}
+
+Descent::Point Descent::polished(const Point& point, int64_t least) {
   set_limit(point.peak);
-  const int64_t above = level_below(point.peak);
   Point best = point;
   const auto consider = [&](const State& state) {
     if (!state.fits()) {
       return;
     }
     const Point candidate = point_of(state);
-    if (candidate.peak > above && candidate.cost < best.cost) {
+    if (candidate.peak >= least && candidate.cost < best.cost) {
       best = candidate;
     }
   };
@@ -169,11 +214,10 @@ Descent::Point Descent::polished(const Point& point) {
   State start = state_of(step_);
   std::vector<State> starts = starts_.best(step_, improver_, limits_, search_.most_work / 4);
   starts.insert(starts.begin(), start);
-  std::stable_sort(starts.begin(), starts.end(), better);
-  const Effort each = effort(0.5, 0.4);
-  for (size_t i = 0; i < std::min<size_t>(starts.size(), 2); ++i) {
+  const Effort each = effort(0.4, 0.25);
+  for (size_t i = 0; i < std::min<size_t>(starts.size(), 3); ++i) {
     step_.set_choices(starts[i].choices);
-    consider(improver_.anneal({each, kCold, i, false, device_, above}));
+    consider(improver_.anneal({each, kCold, i, false, device_, least}));
   }
   step_.set_choices(best.choices);
   improver_.keep_what_fits(search_.most_work / 20);

@@ -6,6 +6,9 @@
 /// The levels of a device are its plain peak times 0.99, 0.99^2, ... From a plan the descent goes to the highest level
 /// below the plan's peak, from there to the next. So the plans depend on the graph alone, and not on a budget that
 /// somebody asks for: whoever wants a plan for a budget takes the first that fits, and smaller budgets have smaller peaks.
+/// Between two points there are finer ones, on finer levels that go down from the upper one in the same way, as long as
+/// they stay above the level of the lower. And what is made of a point when it is polished has a peak between that of the
+/// point and that of the next one.
 
 #include <optional>
 
@@ -29,15 +32,15 @@ class Descent {
   }
   /// Goes to the next point. False: none was found, the descent is at its end.
   bool next();
-  /// The level that `next` aims at from a peak.
-  int64_t level_below(int64_t peak) const;
-
-  /// Spends much more effort on a point, for the cheapest plan with a peak in (the level below it, its peak].
-  Point polished(const Point& point);
+  /// The plan for a budget: the first point that fits, polished. Empty if the descent ends above the budget.
+  std::optional<Point> plan(int64_t budget);
 
  private:
   void set_limit(int64_t bytes);
   Point point_of(const State& state);
+  std::optional<Point> finer(const Point& from, const Point& point);
+  Point polished(const Point& point, int64_t least);
+  int64_t level_below(int64_t peak, int64_t top, double ratio) const;
   bool reach(int64_t level);
   bool reach_hot(int64_t level);
   State best_from_starts(const Effort& each, int most_starts);

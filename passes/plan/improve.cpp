@@ -153,9 +153,22 @@ int Improver::some_node_behind(int storage, std::mt19937_64& random) const {
   return first + draw(random, std::min(reach, rest));
 }
 
+/// Another fate or form than now, if there is one.
 Choice Improver::some_choice(int storage, std::mt19937_64& random) const {
   const std::vector<Choice>& of = options_.of[storage];
-  return of[draw(random, static_cast<int>(of.size()))];
+  const Choice& now = step_.choice(storage);
+  const auto is_now = [&](const Choice& c) { return c.fate == now.fate && (c.fate != Fate::Pack || c.pack == now.pack); };
+  const int others = static_cast<int>(of.size()) - 1;
+  if (others <= 0) {
+    return of.front();
+  }
+  int k = draw(random, others);
+  for (const Choice& choice : of) {
+    if (!is_now(choice) && k-- == 0) {
+      return choice;
+    }
+  }
+  return of.front();
 }
 
 /// When on something is cached: one storage, or a run of neighbours to the same.
@@ -192,11 +205,12 @@ void Improver::pick_cache_from(std::mt19937_64& random) {
 void Improver::pick(std::mt19937_64& random) {
   changes_.clear();
   const int count = static_cast<int>(options_.storages.size());
-  const int kind = draw(random, 12);
-  if (kind >= 10) {
+  // Where nothing is nested, nesting pays rarely.
+  if (draw(random, nested_ ? 6 : 24) == 0) {
     pick_cache_from(random);
     return;
   }
+  const int kind = draw(random, 10);
   const int a = draw(random, count);
   const int s = options_.storages[a];
   const auto put = [&](int storage, Choice choice, int cache_from) {
@@ -213,7 +227,7 @@ void Improver::pick(std::mt19937_64& random) {
     return it == of.end() ? nullptr : &*it;
   };
   if (kind >= 8) {
-    const Choice target = some_choice(s, random);
+    const Choice target = options_.of[s][draw(random, static_cast<int>(options_.of[s].size()))];
     const int end = std::min(count, a + 2 + draw(random, 5));
     for (int k = a; k < end; ++k) {
       const int other = options_.storages[k];
@@ -241,16 +255,15 @@ void Improver::pick(std::mt19937_64& random) {
       }
     }
   }
-  Choice choice = some_choice(s, random);
-  if (choice.fate == now.fate && choice.pack == now.pack) {
-    choice = some_choice(s, random);
-  }
-  put(s, choice, is_dropped(now) ? now.cache_from : Choice::kAlways);
+  put(s, some_choice(s, random), is_dropped(now) ? now.cache_from : Choice::kAlways);
 }
 
 State Improver::anneal(const Annealing& how) {
-  const auto counts = [&] { return how.above < 0 || step_.peak(how.device) > how.above; };
+  const auto counts = [&] { return how.least < 0 || step_.peak(how.device) >= how.least; };
   State best = state_of(step_);
+  nested_ = how.heat > kCold || std::any_of(best.choices.begin(), best.choices.end(), [](const Choice& choice) {
+    return is_dropped(choice) && choice.cache_from != Choice::kAlways;
+  });
   if (options_.storages.empty() || (how.until_it_fits && best.fits())) {
     return best;
   }

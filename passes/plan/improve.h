@@ -45,8 +45,8 @@ struct Annealing {
   double heat = kCold;
   uint64_t seed = 0;
   bool until_it_fits = false; ///< the first state that fits will do
-  int device = -1; ///< with `above`: only states count that hold more than this on the device at some moment
-  int64_t above = -1;
+  int device = -1; ///< with `least`: only states count that have at least this peak on the device
+  int64_t least = -1;
 };
 
 class Improver {
@@ -74,6 +74,7 @@ class Improver {
   const Options& options_;
   IncrementalSimulator& step_;
   std::vector<Change> changes_;
+  bool nested_ = false; ///< the plan that is annealed runs nodes more than once, or may have to
 };
 
 } // namespace recals::plan

@@ -17,12 +17,10 @@ Found search_one(
     int64_t budget,
     const SearchOptions& search) {
   Descent descent(index, options, device, search);
-  while (descent.lowest().peak > budget) {
-    if (!descent.next()) {
-      return {false, descent.lowest().choices};
-    }
+  if (std::optional<Descent::Point> point = descent.plan(budget)) {
+    return {true, std::move(point->choices)};
   }
-  return {true, descent.polished(descent.lowest()).choices};
+  return {false, descent.lowest().choices};
 }
 
 /// The two best starts for some limits, annealed.
