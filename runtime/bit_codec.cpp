@@ -80,14 +80,13 @@ bool pack_equal(const Word* in, int64_t elements, Word zero, Word one, char* out
 }
 
 template <typename Word>
-void pack_positive(const Word* in, int64_t elements, Word negative_infinity, char* out) {
-  // As signed integers, floats from -0 to -infinity run from the least to `negative_infinity`; above it, up to 0, lie
-  // negative numbers that are none.
+void pack_between(const Word* in, int64_t elements, Word after, Word last, char* out) {
   using Signed = std::make_signed_t<Word>;
-  const auto least = static_cast<Signed>(negative_infinity);
+  const auto above = static_cast<Signed>(after);
+  const auto most = static_cast<Signed>(last);
   pack_all(in, elements, Word{0}, out, [&](Lanes<Word> lanes) {
     const auto values = (Lanes<Signed>)lanes;
-    return (Lanes<Word>)((values > least) & (values != Signed{0}));
+    return (Lanes<Word>)((values > above) & (values <= most) & (values != Signed{0}));
   });
 }
 
@@ -109,10 +108,10 @@ void unpack(const char* in, int64_t elements, Word zero, Word one, Word* out) {
   }
 }
 
-#define RECALS_BITS(Word)                                                  \
-  template bool pack_equal<Word>(const Word*, int64_t, Word, Word, char*); \
-  template void pack_positive<Word>(const Word*, int64_t, Word, char*);    \
-  template void pack_nonzero<Word>(const Word*, int64_t, char*);           \
+#define RECALS_BITS(Word)                                                    \
+  template bool pack_equal<Word>(const Word*, int64_t, Word, Word, char*);   \
+  template void pack_between<Word>(const Word*, int64_t, Word, Word, char*); \
+  template void pack_nonzero<Word>(const Word*, int64_t, char*);             \
   template void unpack<Word>(const char*, int64_t, Word, Word, Word*);
 RECALS_BITS(uint8_t)
 RECALS_BITS(uint16_t)

@@ -21,10 +21,10 @@ constexpr int64_t blocks(int64_t elements) {
 template <typename Word>
 bool pack_equal(const Word* in, int64_t elements, Word zero, Word one, char* out);
 
-/// The bit is set where an element, read as an IEEE float, is not <= 0: where it is positive or no number.
-/// `negative_infinity`: the bits of that float.
+/// The bit is set where an element, read as a signed integer, is above `after`, not above `last`, and not 0. Floats are
+/// ordered so: from the least integer, -0 to -infinity, negative numbers that are none, 0 to infinity, and again none.
 template <typename Word>
-void pack_positive(const Word* in, int64_t elements, Word negative_infinity, char* out);
+void pack_between(const Word* in, int64_t elements, Word after, Word last, char* out);
 
 /// The bit is set where an element is not 0 in all its bits.
 template <typename Word>

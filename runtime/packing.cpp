@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include <ATen/ATen.h>
 #include <ATen/TensorIterator.h>
@@ -115,35 +117,44 @@ struct Booleans {
   }
 };
 
-/// One stands for what is positive or no number, zero for the rest.
+/// One stands for what is positive, zero for the rest. Kernels that compare with `> 0` count what is no number to the
+/// rest, those that compare with `<= 0` to the positive.
+template <bool no_number_counts>
 struct Positive {
   static bool takes(c10::ScalarType dtype) {
     return dtype == c10::kFloat || dtype == c10::kDouble || dtype == c10::kHalf || dtype == c10::kBFloat16;
   }
 
-  /// -infinity and 1 in bits.
   struct Bits {
-    uint64_t negative_infinity;
+    uint64_t infinity;
     uint64_t one;
   };
   static Bits bits_of(c10::ScalarType dtype) {
     switch (dtype) {
       case c10::kHalf:
-        return {0xfc00, 0x3c00};
+        return {0x7c00, 0x3c00};
       case c10::kBFloat16:
-        return {0xff80, 0x3f80};
+        return {0x7f80, 0x3f80};
       case c10::kFloat:
-        return {0xff800000, 0x3f800000};
+        return {0x7f800000, 0x3f800000};
       default:
-        return {0xfff0000000000000, 0x3ff0000000000000};
+        return {0x7ff0000000000000, 0x3ff0000000000000};
     }
   }
 
   static bool pack(const at::Tensor& elements, char* packed, int64_t begin, int64_t end) {
-    const auto infinity = bits_of(elements.scalar_type()).negative_infinity;
+    const auto infinity = bits_of(elements.scalar_type()).infinity;
     with_word(elements.scalar_type(), [&](auto word) {
       using Word = decltype(word);
-      bits::pack_positive(at<Word>(elements, begin), end - begin, static_cast<Word>(infinity), block_at(packed, begin));
+      constexpr Word kMost = std::numeric_limits<std::make_signed_t<Word>>::max();
+      const Word positive = static_cast<Word>(infinity);
+      const Word negative = static_cast<Word>(positive | (kMost + 1u));
+      bits::pack_between<Word>(
+          at<Word>(elements, begin),
+          end - begin,
+          no_number_counts ? negative : Word{0},
+          no_number_counts ? kMost : positive,
+          block_at(packed, begin));
     });
     return true;
   }
@@ -300,7 +311,8 @@ const std::vector<Packer>& packers() {
       packer_of<Positions<uint8_t>>("positions u8", "it holds a position beyond 2^8 - 1", true),
       packer_of<Positions<uint16_t>>("positions u16", "it holds a position beyond 2^16 - 1", true),
       packer_of<Positions<uint32_t>>("positions u32", "it holds a position beyond 2^32 - 1", true),
-      packer_of<Positive>("where positive", "it is read for more than its sign", false),
+      packer_of<Positive<true>>("where positive", "it is read for more than its sign", false),
+      packer_of<Positive<false>>("where above zero", "it is read for more than its sign", false),
       packer_of<Unread>("unread", "it is read", false),
   };
   return table;

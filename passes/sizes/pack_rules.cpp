@@ -22,9 +22,11 @@ bool has_two_values(const SlotFacts& slot) {
   return slot.internal && (dropouts.count(slot.op) != 0 || of_attention);
 }
 
-/// The backward's kernel reads whether an element is positive, and nothing else.
-bool reads_where_positive(const SlotFacts& slot) {
-  return slot.saved_by == "ReluBackward0.result_";
+/// The packer where the backward's kernel reads whether an element is positive, and nothing else; "": it reads more.
+const char* reads_where_positive(const SlotFacts& slot) {
+  return slot.saved_by == "ReluBackward0.result_"   ? "where positive" // passes the gradient unless <= 0
+      : slot.saved_by == "LeakyReluBackward0.self_" ? "where above zero" // scales it unless > 0
+                                                    : "";
 }
 
 /// The backward's kernel asks for sizes and strides, and reads no element.
@@ -68,7 +70,7 @@ std::string packer_for(const SlotFacts& slot) {
   if (has_two_values(slot)) {
     return "two values";
   }
-  return reads_nothing(slot) ? "unread" : reads_where_positive(slot) ? "where positive" : "";
+  return reads_nothing(slot) ? "unread" : reads_where_positive(slot);
 }
 
 double seconds_to_move(int64_t bytes) {

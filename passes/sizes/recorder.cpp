@@ -560,8 +560,10 @@ void Recorder::find_recipes() {
 
 DryRun Recorder::finish() {
   find_writes();
-  find_packs();
-  find_recipes();
+  if (result_.step.devices[0] == "cpu") { // what they say is said of its kernels
+    find_packs();
+    find_recipes();
+  }
   for (int64_t block : register_block_) {
     result_.register_storage.push_back(block < 0 ? -1 : storage_of(block));
   }

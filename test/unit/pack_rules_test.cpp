@@ -23,6 +23,7 @@ void PrintTo(const Case& c, std::ostream* out) {
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
       {"relu", "where positive", "torch.relu(x)", {7, 33}},
+      {"leaky_relu", "where above zero", "torch.leaky_relu(x, 0.1)", {7, 33}},
       {"dropout", "two values", "torch.dropout(x, 0.3, True)", {7, 33}},
       {"feature_dropout", "two values", "torch.feature_dropout(x, 0.3, True)", {9, 65, 3}},
       {"alpha_dropout", "two values", "torch.alpha_dropout(x, 0.3, True)", {7, 33}},

@@ -92,22 +92,25 @@ TEST(Packing, PositionsKeepTheirValuesUpToTheirBound) {
   }
 }
 
-TEST(Packing, WherePositiveServesTheBackwardOfRelu) {
-  const auto& positive = packer("where positive");
+TEST(Packing, SignsServeTheBackwardsThatReadThem) {
   const double inf = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
+  // Every kind of float; results of relu hold no negative ones, but the promise is about the comparison.
+  const auto special = at::tensor(
+      {0.0, -0.0, 1.0, -1.0, inf, -inf, nan, -nan, 1e-45, -1e-45, 6e-8, -6e-8, 1e38, -1e38, 5e-324, -5e-324},
+      at::kDouble);
   for (auto dtype : kFloats) {
-    // Every kind of float; results of relu hold no negative ones, but the promise is about the comparison.
-    const auto special = at::tensor(
-        {0.0, -0.0, 1.0, -1.0, inf, -inf, nan, -nan, 1e-45, -1e-45, 6e-8, -6e-8, 1e38, -1e38, 5e-324, -5e-324},
-        at::kDouble);
     for (int64_t length : lengths()) {
+      SCOPED_TRACE(std::string(c10::toString(dtype)) + " " + std::to_string(length));
       auto values = at::randn({length}).to(dtype);
       values.narrow(0, 0, std::min<int64_t>(length, 16)).copy_(special.narrow(0, 0, std::min<int64_t>(length, 16)));
       const auto gradient = at::randn({length}).to(dtype);
-      const auto expected = at::threshold_backward(gradient, values, 0);
-      const auto actual = at::threshold_backward(gradient, there_and_back(positive, values), 0);
-      EXPECT_TRUE(same_bytes(actual, expected)) << dtype << " " << length;
+      EXPECT_TRUE(same_bytes(
+          at::threshold_backward(gradient, there_and_back(packer("where positive"), values), 0),
+          at::threshold_backward(gradient, values, 0)));
+      EXPECT_TRUE(same_bytes(
+          at::leaky_relu_backward(gradient, there_and_back(packer("where above zero"), values), 0.1, false),
+          at::leaky_relu_backward(gradient, values, 0.1, false)));
     }
   }
 }
