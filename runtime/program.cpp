@@ -58,7 +58,7 @@ class Compiler {
       auto* input = graph->inputs()[i];
       program_.inputs.push_back(bind_register(input, -1));
     }
-    flatten(graph, -1);
+    flatten(graph, /*in_region=*/false);
     for (auto* output : graph->outputs()) {
       collect_outputs(handles_.at(output));
     }
@@ -108,7 +108,7 @@ class Compiler {
     program_.outputs.push_back(handle.reg);
   }
 
-  void flatten(const std::shared_ptr<Graph>& graph, int region) {
+  void flatten(const std::shared_ptr<Graph>& graph, bool in_region) {
     program_.graphs.push_back(graph);
     for (auto* node : graph->nodes()) {
       if (node->kind() == c10::prim::Constant) {
@@ -118,25 +118,24 @@ class Compiler {
       } else if (node->kind() == c10::prim::GetAttr) {
         get_attribute(node);
       } else if (node->kind() == c10::prim::SetAttr) {
-        set_attribute(node, region);
+        set_attribute(node);
       } else if (node->kind() == c10::prim::ListConstruct) {
         construct_list(node);
       } else if (node->kind() == c10::prim::ListUnpack) {
         unpack_list(node);
       } else if (node->kind() == ops::checkpoint) {
-        call_region(node, region);
+        call_region(node, in_region);
       } else if (node->kind() == ops::region) {
-        TORCH_CHECK(region == -1, "recals: regions inside regions are not known to this version", at(node));
-        program_.regions.push_back(handles_.at(node->input()).constant.toStringRef());
-        region = static_cast<int>(program_.regions.size()) - 1;
+        TORCH_CHECK(!in_region, "recals: regions inside regions are not known to this version", at(node));
+        in_region = true;
       } else if (node->kind() == ops::end_region) {
-        region = -1;
+        in_region = false;
       } else if (ops::marks_internal(node->kind())) {
         mark_internal(node);
       } else if (ops::is_mark(node->kind())) {
         mark(node);
       } else {
-        op(node, region);
+        op(node);
       }
     }
   }
@@ -165,7 +164,7 @@ class Compiler {
     }
   }
 
-  void set_attribute(const Node* node, int region) {
+  void set_attribute(const Node* node) {
     auto object = handles_.at(node->input(0));
     auto value = handles_.at(node->input(1));
     TORCH_CHECK(
@@ -177,7 +176,6 @@ class Compiler {
     out.set_attribute = object.path;
     out.set_attribute.push_back(node->s(c10::attr::name));
     out.inputs = {value.reg};
-    out.region = region;
     program_.nodes.push_back(std::move(out));
   }
 
@@ -227,8 +225,8 @@ class Compiler {
     }
   }
 
-  void call_region(const Node* node, int region) {
-    TORCH_CHECK(region == -1, "recals: regions inside regions are not known to this version", at(node));
+  void call_region(const Node* node, bool in_region) {
+    TORCH_CHECK(!in_region, "recals: regions inside regions are not known to this version", at(node));
     auto object = handles_.at(node->input(0));
     auto method = torch::jit::toIValue(node->input(1));
     TORCH_CHECK(
@@ -250,8 +248,7 @@ class Compiler {
     for (size_t i = 0; i < arguments.size(); ++i) {
       handles_[callee->inputs()[i + 1]] = arguments[i];
     }
-    program_.regions.push_back(name);
-    flatten(callee, static_cast<int>(program_.regions.size()) - 1);
+    flatten(callee, /*in_region=*/true);
     TORCH_CHECK(callee->outputs().size() == 1, "recals: ", name, " must return one Tensor[]");
     handles_[node->output()] = handles_.at(callee->outputs()[0]);
   }
@@ -300,7 +297,7 @@ class Compiler {
   }
 
   /// Folds what has no tensors (torch.device("cpu"), float("inf") of a loaded file), makes a program node of the rest.
-  void op(const Node* node, int region) {
+  void op(const Node* node) {
     const auto* schema = node->maybeSchema();
     TORCH_CHECK(
         schema != nullptr, "recals: ", node->kind().toQualString(), " cannot stand in a straight-line graph", at(node));
@@ -308,7 +305,6 @@ class Compiler {
     out.source = node;
     out.name = node->kind().toQualString();
     out.op = options_.on_meta != nullptr ? options_.on_meta(*node) : node->getOperation();
-    out.region = region;
     bool constant = true;
     for (auto* input : node->inputs()) {
       const auto& handle = handles_.at(input);

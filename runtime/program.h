@@ -52,7 +52,6 @@ struct ProgramNode {
   std::vector<std::string> set_attribute; ///< not empty: writes inputs[0] to this path of the module instead
   std::vector<int> dead; ///< registers that nobody reads after this node
   bool random = false;
-  int region = -1; ///< index into Program::regions
   bool replayed = false; ///< of N; Note [What the executor does with fates] in passes/plan/simulate.h
   std::vector<Internal> internals;
   const Recipe* recipe = nullptr; ///< how its replays run, unless as the op itself
@@ -104,7 +103,6 @@ class RECALS_API Program {
   std::vector<int> inputs;
   std::vector<Attribute> attributes;
   std::vector<int> outputs;
-  std::vector<std::string> regions; ///< names of the methods
   bool drops = false; ///< some register is dropped
 
   /// Does a replay that reads `reg` run its producer again? Otherwise it holds the tensor of the forward, or unpacks it.
