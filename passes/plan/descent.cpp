@@ -96,7 +96,10 @@ bool Descent::reach(int64_t level) {
     improver_.keep_what_fits(search_.most_work / 200);
     best = state_of(step_);
   }
-  const State chained = improver_.anneal({effort(0.01, 0.005), kCold, 1, false, -1, -1});
+  // Small steps have few levels that differ, and these far apart.
+  Effort chain = effort(0.01, 0.005);
+  chain.tries = std::max<int64_t>(chain.tries, 600);
+  const State chained = improver_.anneal({chain, kCold, 1, false, -1, -1});
   best = better(chained, best) ? chained : best;
   if (level < next_starts_ || !best.fits()) {
     const State anew = best_from_starts(effort(0.05, 0.03), 2);
@@ -138,7 +141,7 @@ bool Descent::reach_hot(int64_t level) {
   starts.resize(std::min<size_t>(starts.size(), 2));
   step_.set_choices(lowest_.choices);
   starts.insert(starts.begin(), state_of(step_));
-  const size_t attempts = std::clamp<size_t>(50000 / static_cast<size_t>(std::max<int64_t>(each.tries, 1)), 3, 6);
+  const size_t attempts = std::clamp<size_t>(50000 / static_cast<size_t>(std::max<int64_t>(each.tries, 1)), 3, 12);
   for (size_t k = 0; k < attempts; ++k) {
     step_.set_choices(starts[k % starts.size()].choices);
     State state = improver_.anneal({each, k < 3 ? kHot : kVeryHot, k, true, -1, -1});
@@ -171,12 +174,13 @@ std::optional<Descent::Point> Descent::plan(int64_t budget) {
   // What smaller budgets get.
   if (point.peak > next_coarse.peak) {
     const std::optional<Point> finer_one = finer(from, point);
-    return polished(point, finer_one ? finer_one->peak : next_coarse.peak);
+    return polished(point, finer_one ? *finer_one : next_coarse);
   }
   if (const std::optional<Point> finer_one = finer(point, point)) {
-    return polished(point, finer_one->peak);
+    return polished(point, *finer_one);
   }
-  return polished(point, next() ? lowest_.peak : 0);
+  next();
+  return polished(point, lowest_);
 }
 
 /// The point after `point` on the finer levels between `from` and the level below it.
@@ -198,9 +202,11 @@ std::optional<Descent::Point> Descent::finer(const Point& from, const Point& poi
   return finer_one.peak > end ? std::optional<Point>(std::move(finer_one)) : std::nullopt;
 }
 
-Descent::Point Descent::polished(const Point& point, int64_t least) {
+Descent::Point Descent::polished(const Point& point, const Point& next) {
+  // At the end of the descent there is no next one.
+  const int64_t least = next.peak < point.peak ? next.peak : 0;
   set_limit(point.peak);
-  Point best = point;
+  Point best = next.cost < point.cost ? next : point;
   const auto consider = [&](const State& state) {
     if (!state.fits()) {
       return;

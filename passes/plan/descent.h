@@ -39,7 +39,7 @@ class Descent {
   void set_limit(int64_t bytes);
   Point point_of(const State& state);
   std::optional<Point> finer(const Point& from, const Point& point);
-  Point polished(const Point& point, int64_t least);
+  Point polished(const Point& point, const Point& next);
   int64_t level_below(int64_t peak, int64_t top, double ratio) const;
   bool reach(int64_t level);
   bool reach_hot(int64_t level);

@@ -141,16 +141,17 @@ void Improver::keep_what_fits(int64_t work) {
   }
 }
 
-int Improver::some_node_behind(int storage, std::mt19937_64& random) const {
-  const StepIndex& index = step_.index();
-  const int first = index.producer[storage];
-  const int rest = index.nodes - first;
-  // Near ones as often as far ones.
+/// A node that asks, behind the one that makes the storage: near ones as often as far ones. -1: none.
+int Improver::some_asking_node(int storage, std::mt19937_64& random) const {
+  const std::vector<int>& asking = options_.asking;
+  const auto behind = std::lower_bound(asking.begin(), asking.end(), step_.index().producer[storage]);
+  const int rest = static_cast<int>(asking.end() - behind);
   int reach = 1;
   while (reach < rest && draw(random, 4) != 0) {
     reach *= 2;
   }
-  return first + draw(random, std::min(reach, rest));
+  const int k = draw(random, std::min(reach, rest) + 1);
+  return k == 0 ? -1 : *(behind + (k - 1));
 }
 
 /// Another fate or form than now, if there is one.
@@ -188,7 +189,7 @@ void Improver::pick_cache_from(std::mt19937_64& random) {
       break;
     }
     default:
-      from = some_node_behind(s, random);
+      from = some_asking_node(s, random);
       break;
   }
   for (int k = a; k < end; ++k) {
@@ -206,7 +207,7 @@ void Improver::pick(std::mt19937_64& random) {
   changes_.clear();
   const int count = static_cast<int>(options_.storages.size());
   // Where nothing is nested, nesting pays rarely.
-  if (draw(random, nested_ ? 6 : 24) == 0) {
+  if (draw(random, nested_ ? 5 : 24) == 0) {
     pick_cache_from(random);
     return;
   }
@@ -255,13 +256,18 @@ void Improver::pick(std::mt19937_64& random) {
       }
     }
   }
-  put(s, some_choice(s, random), is_dropped(now) ? now.cache_from : Choice::kAlways);
+  int from = is_dropped(now) ? now.cache_from : Choice::kAlways;
+  if (nested_ && draw(random, 3) == 0) {
+    from = some_asking_node(s, random);
+  }
+  put(s, some_choice(s, random), from);
 }
 
 State Improver::anneal(const Annealing& how) {
   const auto counts = [&] { return how.least < 0 || step_.peak(how.device) >= how.least; };
   State best = state_of(step_);
-  nested_ = how.heat > kCold || std::any_of(best.choices.begin(), best.choices.end(), [](const Choice& choice) {
+  constexpr size_t kFew = 40; // so few that there is time for everything
+  nested_ = how.heat > kCold || options_.storages.size() < kFew || std::any_of(best.choices.begin(), best.choices.end(), [](const Choice& choice) {
     return is_dropped(choice) && choice.cache_from != Choice::kAlways;
   });
   if (options_.storages.empty() || (how.until_it_fits && best.fits())) {

@@ -69,7 +69,7 @@ class Improver {
   void pick(std::mt19937_64& random);
   void pick_cache_from(std::mt19937_64& random);
   Choice some_choice(int storage, std::mt19937_64& random) const;
-  int some_node_behind(int storage, std::mt19937_64& random) const;
+  int some_asking_node(int storage, std::mt19937_64& random) const;
 
   const Options& options_;
   IncrementalSimulator& step_;

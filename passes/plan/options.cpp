@@ -36,6 +36,14 @@ Options::Options(const StepIndex& index) : of(index.storages), plain(index.stora
       storages.push_back(s);
     }
   }
+  for (size_t slot = 0; slot < index.slot_node.size(); ++slot) {
+    const std::vector<Choice>& choices = of[index.slot_storage[slot]];
+    if (choices.size() > 1 || choices.front().fate != Fate::Keep) {
+      asking.push_back(index.slot_node[slot]);
+    }
+  }
+  std::sort(asking.begin(), asking.end());
+  asking.erase(std::unique(asking.begin(), asking.end()), asking.end());
 }
 
 bool Options::allows(int storage, Fate fate) const {

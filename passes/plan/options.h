@@ -13,6 +13,8 @@ struct Options {
 
   std::vector<std::vector<Choice>> of; ///< per storage: what is allowed; without `cache_from`, which is free
   std::vector<int> storages; ///< those with a choice to make, ascending
+  /// Nodes whose backward asks for a storage that has a choice, ascending: all that `cache_from` can tell apart.
+  std::vector<int> asking;
   /// The plain step, as far as the policies allow it: what MUST or should be recomputed is.
   std::vector<Choice> plain;
 

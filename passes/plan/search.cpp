@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "passes/plan/descent.h"
+#include "passes/plan/exhaustive.h"
 #include "passes/plan/planner.h"
 
 namespace recals::plan {
@@ -94,6 +95,9 @@ Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const 
   }
   if (options.storages.empty()) {
     return {false, step.choices()};
+  }
+  if (std::optional<Found> found = try_all(index, options, budgets, search.most_sets)) {
+    return std::move(*found);
   }
   std::vector<int> limited;
   for (int d = 0; d < index.devices; ++d) {

@@ -13,6 +13,8 @@ struct SearchOptions {
   int tries_per_choice = 300;
   /// What bounds it for large steps, in units of IncrementalSimulator::work: about a second.
   int64_t most_work = 40'000'000;
+  /// Steps with fewer sets of choices than this have all of them tried.
+  double most_sets = 20'000;
 };
 
 struct Found {

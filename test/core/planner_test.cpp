@@ -171,7 +171,7 @@ TEST(Planner, NeverOverBudgetOnThousands) {
   SearchOptions quick;
   quick.tries_per_choice = 5;
   int fits = 0;
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  for (uint64_t seed = 0; seed < 900; ++seed) {
     const StepGraph graph = seed % 3 == 0 ? anything(seed) : some_network(seed);
     Simulator simulator(graph);
     simulator.run(std::vector<Choice>(graph.storages.size(), Fate::Keep));
@@ -189,7 +189,7 @@ TEST(Planner, NeverOverBudgetOnThousands) {
     ASSERT_EQ(found.fits, within) << "seed " << seed;
     fits += within;
   }
-  EXPECT_GT(fits, 1000);
+  EXPECT_GT(fits, 300);
 }
 
 TEST(Planner, SmallestBudgetWorks) {
@@ -318,42 +318,85 @@ TEST(Planner, BeatsCheckpointsAroundBlocks) {
   }
 }
 
-/// All sets of fates of graphs that are small enough.
+/// All that a plan may do with a storage: each fate, each form, and from each node that asks for anything on.
+std::vector<Choice> all_choices(const StepIndex& index, int s) {
+  std::vector<Choice> result{Fate::Keep};
+  const bool matters = index.slots[s] > 0 || index.readers.size(s) > 0 || index.recipe_readers.size(s) > 0;
+  std::vector<int> from{Choice::kAlways, -1};
+  for (const int node : index.slot_node) {
+    if (node >= index.producer[s] && std::find(from.begin(), from.end(), node) == from.end()) {
+      from.push_back(node);
+    }
+  }
+  const auto add = [&](Choice choice) {
+    for (const int node : from) {
+      choice.cache_from = node;
+      result.push_back(choice);
+    }
+  };
+  if (matters && index.recomputable[s] && !index.stays[s]) {
+    add(Fate::Recompute);
+  }
+  for (size_t k = 0; k < index.packs[s].size(); ++k) {
+    Choice pack = Fate::Pack;
+    pack.pack = static_cast<int>(k);
+    if (index.possible(s, pack).fate == Fate::Pack) {
+      add(pack);
+    }
+  }
+  return result;
+}
+
+/// Every set of choices of graphs that are small enough.
 TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
+  constexpr int kGraphs = 120;
   int graphs = 0;
   int optimal = 0;
+  int nested = 0;
+  int missed = 0;
   double worst = 1;
   double sum = 0;
   int smallest_found = 0;
   int smallest_asked = 0;
   double worst_smallest = 1;
-  for (uint64_t seed = 0; graphs < 250; ++seed) {
-    const StepGraph graph =
-        seed % 2 == 0 ? anything(seed) : random_network(seed, 9, 40, 1 + static_cast<double>(seed % 3), seed % 5 == 0);
+  for (uint64_t seed = 0; graphs < kGraphs; ++seed) {
+    const StepGraph graph = seed % 2 == 0
+        ? anything(seed)
+        : random_network(seed, 6, 40, 1 + static_cast<double>(seed % 3), seed % 5 == 0);
     Simulator simulator(graph);
     const StepIndex& index = simulator.index();
-    std::vector<int> choices;
+    std::vector<int> storages;
+    std::vector<std::vector<Choice>> of;
+    double sets = 1;
     for (int s = 0; s < index.storages; ++s) {
-      if (index.recomputable[s] && !index.stays[s] && (index.slots[s] > 0 || index.readers.size(s) > 0)) {
-        choices.push_back(s);
+      std::vector<Choice> choices = all_choices(index, s);
+      if (choices.size() > 1) {
+        sets *= static_cast<double>(choices.size());
+        storages.push_back(s);
+        of.push_back(std::move(choices));
       }
     }
-    if (choices.size() < 4 || choices.size() > 11) {
+    if (storages.size() < 3 || sets > 150'000) {
       continue;
     }
     const auto for_all_sets = [&](const auto& visit) {
-      for (int set = 0; set < 1 << choices.size(); ++set) {
-        std::vector<Choice> fates(index.storages, Fate::Keep);
-        for (size_t i = 0; i < choices.size(); ++i) {
-          fates[choices[i]] = (set >> i & 1) != 0 ? Fate::Recompute : Fate::Keep;
+      std::vector<Choice> choices(index.storages, Fate::Keep);
+      std::vector<size_t> at(storages.size(), 0);
+      for (size_t i = 0; i < storages.size();) {
+        visit(choices);
+        for (i = 0; i < storages.size(); ++i) {
+          at[i] = (at[i] + 1) % of[i].size();
+          choices[storages[i]] = of[i][at[i]];
+          if (at[i] > 0) {
+            break;
+          }
         }
-        visit(fates);
       }
     };
     // A budget between the least that any set has and the plain step's peak.
     std::vector<int64_t> least(index.devices, std::numeric_limits<int64_t>::max());
-    for_all_sets([&](const std::vector<Choice>& fates) {
-      simulator.run(fates);
+    for_all_sets([&](const std::vector<Choice>& choices) {
+      simulator.run(choices);
       for (int d = 0; d < index.devices; ++d) {
         least[d] = std::min(least[d], simulator.peak()[d].bytes);
       }
@@ -365,9 +408,14 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
       budgets.push_back(draw(random, least[d], std::max(least[d], simulator.peak()[d].bytes - 1)));
     }
     double optimum = std::numeric_limits<double>::infinity();
-    for_all_sets([&](const std::vector<Choice>& fates) {
-      if (simulator.fits(fates, budgets, optimum)) {
-        optimum = std::min(optimum, simulator.recompute_seconds());
+    bool optimum_is_nested = false;
+    for_all_sets([&](const std::vector<Choice>& choices) {
+      if (simulator.fits(choices, budgets, optimum) && simulator.extra_seconds() < optimum) {
+        optimum = simulator.extra_seconds();
+        optimum_is_nested = false;
+        for (int n = 0; n < index.nodes; ++n) {
+          optimum_is_nested |= simulator.runs(n) > 1;
+        }
       }
     });
     const auto result = choose(graph, budgets);
@@ -377,15 +425,19 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
       continue;
     }
     ++graphs;
-    ASSERT_TRUE(plan) << "seed " << seed << ": a plan exists, and none was found";
-    const double mine = plan->predicted.recompute_seconds;
+    nested += optimum_is_nested;
+    if (!plan) {
+      ++missed;
+      continue;
+    }
+    const double mine = plan->predicted.extra_seconds();
     EXPECT_GE(mine, optimum - 1e-9);
     const double gap = optimum > 0 ? mine / optimum : mine > 0 ? 2 : 1;
     optimal += gap < 1 + 1e-9 ? 1 : 0;
     worst = std::max(worst, gap);
     sum += gap;
 
-    if (index.devices == 1 && smallest_asked < 40) {
+    if (index.devices == 1 && smallest_asked < 40 && least[0] > 0) {
       const auto impossible = choose(graph, {least[0] - 1});
       ASSERT_TRUE(std::holds_alternative<Infeasible>(impossible));
       const int64_t smallest = std::get<Infeasible>(impossible).smallest[0];
@@ -394,19 +446,25 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
       worst_smallest = std::max(worst_smallest, static_cast<double>(smallest) / static_cast<double>(least[0]));
     }
   }
+  const int planned = graphs - missed;
   std::printf(
-      "%d of %d graphs optimal, mean %.4f, worst %.3f of the optimum; smallest budget exact in %d of %d, worst %.3f\n",
+      "%d of %d graphs optimal (%d optima nested), %d missed, mean %.4f, worst %.3f of the optimum; smallest budget exact in "
+      "%d of %d, worst %.3f\n",
       optimal,
       graphs,
-      sum / graphs,
+      nested,
+      missed,
+      sum / planned,
       worst,
       smallest_found,
       smallest_asked,
       worst_smallest);
-  EXPECT_GE(optimal, graphs * 99 / 100);
-  EXPECT_LT(sum / graphs, 1.002);
-  EXPECT_LT(worst, 1.25);
-  EXPECT_LT(worst_smallest, 1.1);
+  EXPECT_EQ(missed, 0) << "a plan exists, and none was found";
+  EXPECT_GT(nested, 2);
+  EXPECT_GE(optimal, graphs * 95 / 100);
+  EXPECT_LT(sum / planned, 1.02);
+  EXPECT_LT(worst, 1.5);
+  EXPECT_LT(worst_smallest, 1.02);
 }
 
 TEST(Planner, SpendsLittleTime) {
