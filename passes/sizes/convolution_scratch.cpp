@@ -48,6 +48,7 @@ struct Shape {
   int64_t positions = 1; ///< of the output
   int64_t samples = 1; ///< that threads may share, by sample and group
   bool depthwise = false;
+  bool halves = false; ///< 16-bit floats
   bool channels_last = false;
   bool strided = false;
   bool few_channels = false; ///< the input is read as it is
@@ -109,6 +110,7 @@ std::optional<Shape> shape_of(
   const int64_t channels = in->size(1) / groups; // of one group
   shape.depthwise = groups > 1 && channels == 1;
   const bool grouped = groups > 1 && !shape.depthwise;
+  shape.halves = at::isReducedFloatingType(in->scalar_type());
   shape.samples = in->size(0) * groups;
   shape.channels_last = is_channels_last(*in) || is_channels_last(*weight);
   shape.few_channels = groups == 1 && channels <= 3 && kernel > 1;
@@ -145,6 +147,9 @@ int64_t columns_of_doubles(const Shape& shape, const at::Tensor& out) {
 
 /// Threads that share a weight's gradient each sum one of their own: with few weights for much work, all of them do.
 int64_t sums_of_threads(const Shape& shape) {
+  if (shape.halves) {
+    return threads() * (2 * shape.weight_blocked + 64 * KiB + shape.gathered); // in float, and transposed rows
+  }
   return (threads() - 1) * std::min(shape.weight_blocked, (shape.in_blocked + shape.out_blocked) / 16) +
       threads() * (11 * KiB + shape.gathered);
 }

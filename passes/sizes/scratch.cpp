@@ -54,10 +54,30 @@ int64_t copy_for_blas(const at::Tensor* matrix) {
   return by_rows || by_columns ? 0 : matrix->numel() * static_cast<int64_t>(matrix->element_size());
 }
 
+/// oneDNN multiplies matrices of 16-bit floats: each thread has a block of sums, one of the right matrix, and one of the
+/// left matrix unless that is laid out by rows.
+int64_t blocks_of_halves(const at::Tensor& left, const at::Tensor& right) {
+  const int64_t rows = left.size(-2);
+  const int64_t inner = (left.size(-1) + 31) / 32 * 32;
+  const int64_t columns = right.size(-1);
+  const int64_t depth = columns <= 32 ? inner : std::min<int64_t>(inner, 1024);
+  const int64_t sums = std::min<int64_t>(rows, columns <= 32 ? rows : 256) * std::min<int64_t>(columns, 64) * 4;
+  const int64_t of_left = left.stride(-1) == 1 ? 0 : std::min<int64_t>(rows, inner < 1024 ? 320 : 640) * depth * 2;
+  return threads() * (sums + depth * 160 + of_left + 2 * KiB);
+}
+
 int64_t matrix_product(const KernelCall& call) {
   int64_t bytes = 0;
+  std::vector<const at::Tensor*> matrices;
   for (size_t i = 0; i < 3; ++i) {
-    bytes += copy_for_blas(defined(call.inputs, i));
+    const auto* operand = defined(call.inputs, i);
+    bytes += copy_for_blas(operand);
+    if (operand != nullptr && operand->dim() >= 2) {
+      matrices.push_back(operand);
+    }
+  }
+  if (matrices.size() >= 2 && matrices.back()->element_size() == 2) {
+    bytes += blocks_of_halves(*matrices[matrices.size() - 2], *matrices.back());
   }
   return bytes;
 }
@@ -126,6 +146,16 @@ int64_t converting_reduction(const KernelCall& call) {
   return input->numel() * static_cast<int64_t>(output->element_size()) + 64;
 }
 
+/// The mean of 16-bit floats is the sum of a copy in float.
+int64_t mean(const KernelCall& call) {
+  const auto* input = defined(call.inputs, 0);
+  const auto* output = defined(call.outputs, 0);
+  if (input == nullptr || output == nullptr || !at::isReducedFloatingType(input->scalar_type())) {
+    return converting_reduction(call);
+  }
+  return (input->numel() + output->numel()) * static_cast<int64_t>(sizeof(float)) + 64;
+}
+
 /// Elementwise ops on mixed dtypes convert the inputs that are not of the dtype they compute in.
 int64_t mixed_dtypes(const KernelCall& call) {
   std::vector<const at::Tensor*> tensors;
@@ -181,7 +211,7 @@ const std::unordered_map<std::string, Rule>& rules() {
       {"aten::upsample_nearest2d", &input_and_output},
       {"aten::_upsample_bilinear2d_aa", &input_and_output},
       {"aten::sum", &converting_reduction},
-      {"aten::mean", &converting_reduction},
+      {"aten::mean", &mean},
       {"aten::prod", &converting_reduction},
       {"aten::cumsum", &converting_reduction},
       {"aten::cumprod", &converting_reduction},
