@@ -91,11 +91,6 @@ void pack_between(const Word* in, int64_t elements, Word after, Word last, char*
 }
 
 template <typename Word>
-void pack_nonzero(const Word* in, int64_t elements, char* out) {
-  pack_all(in, elements, Word{0}, out, [](Lanes<Word> lanes) { return (Lanes<Word>)(lanes != Word{0}); });
-}
-
-template <typename Word>
 void unpack(const char* in, int64_t elements, Word zero, Word one, Word* out) {
   const int64_t whole = elements / kBlock;
   for (int64_t block = 0; block < whole; ++block) {
@@ -111,7 +106,6 @@ void unpack(const char* in, int64_t elements, Word zero, Word one, Word* out) {
 #define RECALS_BITS(Word)                                                    \
   template bool pack_equal<Word>(const Word*, int64_t, Word, Word, char*);   \
   template void pack_between<Word>(const Word*, int64_t, Word, Word, char*); \
-  template void pack_nonzero<Word>(const Word*, int64_t, char*);             \
   template void unpack<Word>(const char*, int64_t, Word, Word, Word*);
 RECALS_BITS(uint8_t)
 RECALS_BITS(uint16_t)

@@ -26,10 +26,6 @@ bool pack_equal(const Word* in, int64_t elements, Word zero, Word one, char* out
 template <typename Word>
 void pack_between(const Word* in, int64_t elements, Word after, Word last, char* out);
 
-/// The bit is set where an element is not 0 in all its bits.
-template <typename Word>
-void pack_nonzero(const Word* in, int64_t elements, char* out);
-
 template <typename Word>
 void unpack(const char* in, int64_t elements, Word zero, Word one, Word* out);
 

@@ -108,8 +108,7 @@ struct Booleans {
   }
 
   static bool pack(const at::Tensor& elements, char* packed, int64_t begin, int64_t end) {
-    bits::pack_nonzero(at<uint8_t>(elements, begin), end - begin, block_at(packed, begin));
-    return true;
+    return bits::pack_equal<uint8_t>(at<uint8_t>(elements, begin), end - begin, 0, 1, block_at(packed, begin));
   }
 
   static void unpack(const char* packed, const at::Tensor& elements, int64_t begin, int64_t end) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/Context.h>
+
 #include "runtime/counters.h"
 #include "test/unit/step.h"
 
@@ -67,6 +69,15 @@ const std::vector<Case>& cases() {
 
 class PackRules : public ::testing::TestWithParam<Case> {
  protected:
+  // Memory that is not written holds NaN, not by chance what was freed there.
+  PackRules() {
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+    at::globalContext().setDeterministicFillUninitializedMemory(true);
+  }
+  ~PackRules() override {
+    at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+  }
+
   /// A step whose gradient shows what the op's backward makes of its slots.
   torch::jit::Module module_for(c10::ScalarType dtype) {
     auto module = module_of(

@@ -70,6 +70,9 @@ TEST(Packing, BooleansKeepTheirValues) {
     const auto mask = at::rand({length}) < 0.3;
     EXPECT_TRUE(same_bytes(there_and_back(packer("booleans"), mask), mask)) << length;
   }
+  // Bytes that were made something else and are only called booleans.
+  const auto bytes = at::full({200}, 2, at::kByte);
+  EXPECT_FALSE(packer("booleans").pack(bytes.view(at::kBool)).defined());
 }
 
 TEST(Packing, PositionsKeepTheirValuesUpToTheirBound) {
