@@ -3,8 +3,9 @@
 /// Smaller forms in which a saved storage waits for its backward.
 ///
 /// A packer takes a storage as a row of elements, and promises something about them that follows from the op that saves
-/// them: a dropout's noise has two values, what the backward of relu reads of its result is where it is positive. Packing
-/// checks what can be checked, so a promise that was wrong is an error, never a wrong bit.
+/// them: a dropout's noise has two values, what the backward of relu reads of its result is where it is positive. What is
+/// promised of values is checked while they are packed; what is promised of a kernel is proved by running it
+/// (test/unit/pack_rules_test.cpp).
 
 #include <string>
 #include <vector>
