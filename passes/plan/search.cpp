@@ -32,10 +32,11 @@ State cheapest(
     const Limits& limits,
     const SearchOptions& search) {
   Improver improver(options, step);
-  const std::vector<State> from = starts.best(step, improver, limits, search.most_work / 2);
+  const int64_t work = work_of(step.index(), search);
+  const std::vector<State> from = starts.best(step, improver, limits, work / 4);
   const Effort each{
       static_cast<int64_t>(search.tries_per_choice) * static_cast<int64_t>(options.storages.size() + 4) / 2,
-      search.most_work / 2};
+      work / 4};
   State best = from.front();
   for (size_t i = 0; i < std::min<size_t>(from.size(), 2); ++i) {
     step.set_choices(from[i].choices);
@@ -43,7 +44,7 @@ State cheapest(
       step.set_choices(improver.anneal({each, kHot, i, true, -1, -1}).choices);
     }
     step.set_choices(improver.anneal({each, kCold, i, false, -1, -1}).choices);
-    improver.keep_what_fits(search.most_work / 10);
+    improver.keep_what_fits(work / 10);
     State state = state_of(step);
     if (better(state, best)) {
       best = std::move(state);
@@ -117,7 +118,7 @@ Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const 
     best = state_of(step);
     if (best.fits()) {
       Improver improver(options, step);
-      improver.keep_what_fits(search.most_work / 10);
+      improver.keep_what_fits(work_of(index, search) / 10);
       best = state_of(step);
     }
   }
