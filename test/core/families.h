@@ -289,4 +289,23 @@ inline StepGraph random_network(uint64_t seed, int nodes, int dense, double grad
   return std::move(b.graph);
 }
 
+/// One of the above.
+inline StepGraph some_network(uint64_t seed) {
+  Random random(seed * 31 + 7);
+  switch (seed % 6) {
+    case 0: // a chain
+      return random_network(seed, static_cast<int>(draw(random, 2, 40)), 0, 1, false);
+    case 1: // residual
+      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 25, 1, false);
+    case 2: // dense
+      return random_network(seed, static_cast<int>(draw(random, 4, 30)), 90, 1, false);
+    case 3: // gradients that are larger than the activations
+      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 20, 3, false);
+    case 4:
+      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 20, 1, true);
+    default:
+      return u_shaped(static_cast<int>(draw(random, 1, 3)), 1 << draw(random, 6, 12));
+  }
+}
+
 } // namespace recals::plan::test
