@@ -4,6 +4,7 @@
 
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
+#include "passes/meta/meta_kernels.h"
 #include "passes/plan/plan_json.h"
 #include "passes/sizes/device_rules.h"
 #include "passes/verify/verify.h"
@@ -13,6 +14,7 @@ namespace recals {
 using torch::jit::Module;
 
 Analysis analyse(const Module& module, const std::string& method, const std::vector<c10::IValue>& inputs) {
+  const MetaKernels kernels;
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
   analysis.flat = specialise(module._ivalue(), method, inputs);

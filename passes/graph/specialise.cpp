@@ -10,6 +10,7 @@
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include "passes/graph/functionalise.h"
+#include "passes/meta/autocast.h"
 #include "passes/meta/meta_kernels.h"
 #include "runtime/containers.h"
 #include "runtime/describe.h"
@@ -80,12 +81,15 @@ class Specialiser {
     }
     std::vector<IValue> arguments{twin_.value};
     arguments.insert(arguments.end(), flat_.inputs.begin(), flat_.inputs.end());
-    at::AutoGradMode grad(true);
-    flat_.result = call(function, std::move(arguments), "");
+    flat_.device = the_device();
+    {
+      at::AutoGradMode grad(true);
+      const AutocastOnMeta autocast(flat_.device.type());
+      flat_.result = call(function, std::move(arguments), "");
+    }
     emit_outputs();
     functionalise(*out_, candidates_, storage_of_, external_);
     torch::jit::ConstantPooling(flat_.graph);
-    flat_.device = the_device();
     out_->lint();
     return std::move(flat_);
   }
@@ -790,7 +794,7 @@ class Specialiser {
 
 FlatGraph specialise(const IValue& module, const std::string& method, const std::vector<IValue>& inputs) {
   TORCH_CHECK(module.isObject(), "recals: a module is expected");
-  register_missing_meta_kernels();
+  const MetaKernels kernels;
   return Specialiser(module).run(method, inputs);
 }
 

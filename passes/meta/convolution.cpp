@@ -67,6 +67,24 @@ at::Tensor convolution(
   return make(input, sizes, format_of(input, weight));
 }
 
+/// What torch.jit.trace records in place of convolution. It has no derivative of its own: that of convolution is recorded.
+at::Tensor traced_convolution(
+    const at::Tensor& input,
+    const at::Tensor& weight,
+    const OptionalTensor& bias,
+    at::IntArrayRef stride,
+    at::IntArrayRef padding,
+    at::IntArrayRef dilation,
+    bool transposed,
+    at::IntArrayRef output_padding,
+    int64_t groups,
+    bool /*benchmark*/,
+    bool /*deterministic*/,
+    bool /*cudnn_enabled*/,
+    bool /*allow_tf32*/) {
+  return at::convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
+}
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
     const at::Tensor& grad_output,
     const at::Tensor& input,
@@ -97,6 +115,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
 
 void add_convolution_kernels(MetaRegistrar& registrar) {
   registrar.add("convolution", &convolution);
+  registrar.add("_convolution", &traced_convolution);
   registrar.add("convolution_backward", &convolution_backward);
 }
 

@@ -2,22 +2,47 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include "passes/meta/cpp_forms.h"
 #include "passes/meta/registrar.h"
 
 namespace recals {
 
-bool MetaRegistrar::is_missing(const std::string& op) {
-  const auto dot = op.find('.');
-  const auto overload = dot == std::string::npos ? std::string() : op.substr(dot + 1);
-  const auto found = c10::Dispatcher::singleton().findSchema({"aten::" + op.substr(0, dot), overload});
-  return found && !found->hasKernelForDispatchKey(c10::DispatchKey::Meta);
+namespace {
+
+/// Factories have no tensor that tells the device, but say it.
+bool makes_meta_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto count = op.schema().arguments().size();
+  return std::any_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(), [](const c10::IValue& argument) {
+    return argument.isDevice() && argument.toDevice().is_meta();
+  });
 }
 
-void register_missing_meta_kernels() {
+/// Calls on meta tensors take the kernel, others their device's.
+class OnMeta : public c10::OperatorKernel {
+ public:
+  explicit OnMeta(c10::KernelFunction kernel) : kernel_(std::move(kernel)) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    if (keys.has_backend(c10::BackendComponent::MetaBit) || makes_meta_tensors(op, *stack)) {
+      kernel_.callBoxed(op, keys, stack);
+    } else {
+      op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kMetaKernelsKey), stack);
+    }
+  }
+
+ private:
+  c10::KernelFunction kernel_;
+};
+
+/// Registers everything; the second call and all later ones do nothing.
+void register_kernels() {
   // Never destroyed: destruction would take the kernels away, and at exit other threads may still use them.
-  static auto* library = [] {
-    auto* made = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
-    MetaRegistrar registrar(*made);
+  static auto* libraries = [] {
+    // Ops without a kernel here pass through.
+    auto* all = new torch::Library(torch::Library::IMPL, "_", kMetaKernelsKey, __FILE__, __LINE__);
+    all->fallback(torch::CppFunction::makeFallthrough());
+    auto* aten = new torch::Library(torch::Library::IMPL, "aten", kMetaKernelsKey, __FILE__, __LINE__);
+    MetaRegistrar registrar(*aten);
     add_attention_kernels(registrar);
     add_convolution_kernels(registrar);
     add_dropout_kernels(registrar);
@@ -32,9 +57,28 @@ void register_missing_meta_kernels() {
     add_pooling_kernels(registrar);
     add_reduction_kernels(registrar);
     add_sampling_kernels(registrar);
-    return made;
+    add_cpp_forms(*aten, registrar.added());
+    return new std::pair(all, aten);
   }();
-  (void)library;
+  (void)libraries;
 }
+
+c10::DispatchKeySet key_of_kernels() {
+  register_kernels();
+  return c10::DispatchKeySet(kMetaKernelsKey);
+}
+
+} // namespace
+
+void MetaRegistrar::add(const std::string& op, c10::KernelFunction kernel) {
+  const auto dot = op.find('.');
+  const auto overload = dot == std::string::npos ? std::string() : op.substr(dot + 1);
+  if (c10::Dispatcher::singleton().findSchema({"aten::" + op.substr(0, dot), overload})) {
+    added_.insert(op);
+    library_.impl(op.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<OnMeta>(std::move(kernel))));
+  }
+}
+
+MetaKernels::MetaKernels() : active_(key_of_kernels()) {}
 
 } // namespace recals

@@ -8,6 +8,7 @@
 /// (passes/sizes/scratch.cpp). test/unit/meta_kernels_test.cpp compares it with the CPU kernel.
 
 #include <string>
+#include <unordered_set>
 
 #include <torch/library.h>
 
@@ -15,21 +16,24 @@ namespace recals {
 
 class MetaRegistrar {
  public:
-  /// `library`: of kind IMPL for aten and Meta. It must live as long as the kernels are to be used.
+  /// `library`: of kind IMPL for aten and kMetaKernelsKey. It must live as long as the kernels are to be used.
   explicit MetaRegistrar(torch::Library& library) : library_(library) {}
 
-  /// `op`: name and overload, without namespace. Does nothing if the running torch has no such op, or a meta kernel.
+  /// `op`: name and overload, without namespace. Does nothing if the running torch has no such op.
   template <typename Result, typename... Arguments>
   void add(const char* op, Result (*kernel)(Arguments...)) {
-    if (is_missing(op)) {
-      library_.impl(op, kernel);
-    }
+    add(op, c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
+  }
+
+  const std::unordered_set<std::string>& added() const {
+    return added_;
   }
 
  private:
-  static bool is_missing(const std::string& op);
+  void add(const std::string& op, c10::KernelFunction kernel);
 
   torch::Library& library_;
+  std::unordered_set<std::string> added_;
 };
 
 void add_attention_kernels(MetaRegistrar& registrar);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "passes/meta/autocast.h"
 #include "passes/meta/meta_kernels.h"
 #include "passes/sizes/recorder.h"
 #include "runtime/executor.h"
@@ -59,11 +60,12 @@ DryRun dry_run(
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
     const std::string& device) {
-  register_missing_meta_kernels();
+  const MetaKernels kernels;
   at::AutoGradMode grad_mode(true);
   Recorder recorder(*program, device);
   {
     MetaAllocationScope scope(recorder);
+    AutocastOnMeta autocast(c10::Device(device).type());
     auto outputs = run(program, self, inputs, &recorder);
     recorder.forward_ends(outputs);
     std::vector<at::Tensor> targets;
@@ -77,6 +79,7 @@ DryRun dry_run(
     TORCH_CHECK(
         loss.defined(),
         "recals: no output of the method requires grad, so there is no training step. Are all parameters frozen?");
+    autocast.leave_block();
     torch::autograd::backward({loss}, {}, /*retain_graph=*/false);
   }
   return recorder.finish();

@@ -1,14 +1,7 @@
-#include "passes/sizes/kernel_rules.h"
+#include "passes/sizes/scratch.h"
 
 /// Scratch memory of CPU kernels, found by measuring each op's allocations (test/python/test_memory.py compares).
-///
-/// Note [oneDNN convolutions]
-/// A float convolution on CPU goes through oneDNN, which works on copies in a layout of channel blocks of 16: input,
-/// weight and output are each copied, channels rounded up to 16 (an input of at most 3 channels is read as it is).
-///   forward:            input' + weight' + output' are live, then output' and output
-///   backward, input:    grad' + weight' + input' and a scratchpad, then input' and the gradient
-///   backward, weight:   input' + grad' + weight' and a scratchpad, then weight' and the gradient
-/// The scratchpads depend on threads and instruction set; the bounds below are above all that were seen.
+/// Convolutions have a file of their own, convolution_scratch.cpp.
 
 #include <algorithm>
 #include <thread>
@@ -19,16 +12,6 @@
 
 namespace recals {
 
-namespace {
-
-constexpr int64_t kBlock = 16;
-constexpr int64_t KiB = 1024;
-constexpr int64_t MiB = 1024 * KiB;
-
-int64_t round_up(int64_t value, int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 const at::Tensor* defined(const std::vector<c10::IValue>& values, size_t i) {
   return i < values.size() && values[i].isTensor() && values[i].toTensor().defined() ? &values[i].toTensor() : nullptr;
 }
@@ -37,80 +20,13 @@ int64_t nbytes(const at::Tensor* tensor) {
   return tensor == nullptr ? 0 : static_cast<int64_t>(tensor->nbytes());
 }
 
-/// Bytes of an activation in blocks of channels.
-int64_t blocked(const at::Tensor* activation, bool may_be_plain) {
-  if (activation == nullptr || activation->dim() < 3 || activation->size(1) == 0) {
-    return nbytes(activation);
-  }
-  const int64_t channels = activation->size(1);
-  if (may_be_plain && channels <= 3) {
-    return 0;
-  }
-  return nbytes(activation) / channels * round_up(channels, kBlock);
+int64_t threads() {
+  return std::max<int64_t>(at::get_num_threads(), std::thread::hardware_concurrency());
 }
 
-int64_t blocked_weight(const at::Tensor* weight) {
-  if (weight == nullptr || weight->dim() < 3 || weight->size(0) == 0 || weight->size(1) == 0) {
-    return nbytes(weight);
-  }
-  if (weight->size(1) == 1) { // depthwise: only one of the two is blocked
-    return nbytes(weight) / weight->size(0) * round_up(weight->size(0), kBlock);
-  }
-  return nbytes(weight) / (weight->size(0) * weight->size(1)) * round_up(weight->size(0), kBlock) *
-      round_up(weight->size(1), kBlock);
-}
+namespace {
 
-/// oneDNN does not take doubles: the columns of the whole batch are laid out.
-int64_t columns(const at::Tensor* output, const at::Tensor* weight) {
-  if (output == nullptr || weight == nullptr || weight->size(0) == 0 || output->size(1) == 0 ||
-      output->scalar_type() != c10::kDouble) {
-    return 0;
-  }
-  return nbytes(output) / output->size(1) * (weight->numel() / weight->size(0)) + nbytes(weight);
-}
-
-/// Groups are widened to blocks of 16 x 16 channels for the weight's gradient (seen for kernels larger than 3 x 3).
-int64_t widened_groups(const at::Tensor* weight) {
-  const bool depthwise = weight != nullptr && weight->dim() > 3 && weight->size(1) == 1;
-  return depthwise && weight->numel() > 9 * weight->size(0) ? 258 * nbytes(weight) : 0;
-}
-
-int64_t convolution(const KernelCall& call) {
-  const bool transposed = call.inputs.at(6).toBool();
-  const auto* output = defined(call.outputs, 0);
-  const int64_t input_copy = blocked(defined(call.inputs, 0), true);
-  const int64_t weight_copy = blocked_weight(defined(call.inputs, 1));
-  const int64_t output_copy = blocked(output, false);
-  const int64_t own = transposed ? 0 : nbytes(output);
-  return std::max(
-      {input_copy + weight_copy + output_copy - own, output_copy, columns(output, defined(call.inputs, 1))});
-}
-
-int64_t convolution_backward(const KernelCall& call) {
-  const auto* input = defined(call.inputs, 1);
-  const bool transposed = call.inputs.at(7).toBool();
-  const int64_t grad_copy = blocked(defined(call.inputs, 0), false) * (transposed ? 2 : 1);
-  const int64_t input_copy = blocked(input, true);
-  const int64_t weight_copy = blocked_weight(defined(call.inputs, 2));
-  const int64_t input_grad = nbytes(defined(call.outputs, 0));
-  const int64_t weight_grad = nbytes(defined(call.outputs, 1));
-  int64_t most = 0;
-  if (input_grad > 0) {
-    const auto strides = call.inputs.at(4).toIntVector();
-    const bool strided = std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride > 1; });
-    const int64_t scratchpad = strided ? std::min(8 * weight_copy, 2 * MiB) + 256 * KiB : 0;
-    const int64_t made = blocked(input, false);
-    most = std::max({most, grad_copy + weight_copy + made + scratchpad - input_grad - weight_grad, made - weight_grad});
-  }
-  if (weight_grad > 0) {
-    const auto dilations = call.inputs.at(6).toIntVector();
-    const bool dilated = std::any_of(dilations.begin(), dilations.end(), [](int64_t step) { return step > 1; });
-    const int64_t scratchpad = std::min(weight_copy, MiB) + 128 * KiB + (dilated ? 6 * weight_copy : 0) +
-        widened_groups(defined(call.inputs, 2));
-    most = std::max({most, input_copy + grad_copy + weight_copy + scratchpad - weight_grad, weight_copy});
-  }
-  return most + 2 * columns(defined(call.inputs, 0), defined(call.inputs, 2));
-}
+constexpr int64_t KiB = 1024;
 
 /// The elementwise losses before they are reduced.
 int64_t elementwise_loss(const KernelCall& call) {
@@ -138,10 +54,30 @@ int64_t copy_for_blas(const at::Tensor* matrix) {
   return by_rows || by_columns ? 0 : matrix->numel() * static_cast<int64_t>(matrix->element_size());
 }
 
+/// oneDNN multiplies matrices of 16-bit floats: each thread has a block of sums, one of the right matrix, and one of the
+/// left matrix unless that is laid out by rows.
+int64_t blocks_of_halves(const at::Tensor& left, const at::Tensor& right) {
+  const int64_t rows = left.size(-2);
+  const int64_t inner = (left.size(-1) + 31) / 32 * 32;
+  const int64_t columns = right.size(-1);
+  const int64_t depth = columns <= 32 ? inner : std::min<int64_t>(inner, 1024);
+  const int64_t sums = std::min<int64_t>(rows, columns <= 32 ? rows : 256) * std::min<int64_t>(columns, 64) * 4;
+  const int64_t of_left = left.stride(-1) == 1 ? 0 : std::min<int64_t>(rows, inner < 1024 ? 320 : 640) * depth * 2;
+  return threads() * (sums + depth * 160 + of_left + 2 * KiB);
+}
+
 int64_t matrix_product(const KernelCall& call) {
   int64_t bytes = 0;
+  std::vector<const at::Tensor*> matrices;
   for (size_t i = 0; i < 3; ++i) {
-    bytes += copy_for_blas(defined(call.inputs, i));
+    const auto* operand = defined(call.inputs, i);
+    bytes += copy_for_blas(operand);
+    if (operand != nullptr && operand->dim() >= 2) {
+      matrices.push_back(operand);
+    }
+  }
+  if (matrices.size() >= 2 && matrices.back()->element_size() == 2) {
+    bytes += blocks_of_halves(*matrices[matrices.size() - 2], *matrices.back());
   }
   return bytes;
 }
@@ -159,11 +95,6 @@ int64_t group_norm_backward(const KernelCall& call) {
 int64_t batch_norm(const KernelCall& call) {
   const auto* input = defined(call.inputs, 0);
   return input == nullptr || input->dim() < 2 ? 0 : 4 * input->size(1) * static_cast<int64_t>(sizeof(double));
-}
-
-/// As many as may work on an op: the number of the moment may be raised before the step.
-int64_t threads() {
-  return std::max<int64_t>(at::get_num_threads(), std::thread::hardware_concurrency());
 }
 
 /// The block of queries that a thread of the CPU's flash attention works on, and the keys beside it.
@@ -215,6 +146,16 @@ int64_t converting_reduction(const KernelCall& call) {
   return input->numel() * static_cast<int64_t>(output->element_size()) + 64;
 }
 
+/// The mean of 16-bit floats is the sum of a copy in float.
+int64_t mean(const KernelCall& call) {
+  const auto* input = defined(call.inputs, 0);
+  const auto* output = defined(call.outputs, 0);
+  if (input == nullptr || output == nullptr || !at::isReducedFloatingType(input->scalar_type())) {
+    return converting_reduction(call);
+  }
+  return (input->numel() + output->numel()) * static_cast<int64_t>(sizeof(float)) + 64;
+}
+
 /// Elementwise ops on mixed dtypes convert the inputs that are not of the dtype they compute in.
 int64_t mixed_dtypes(const KernelCall& call) {
   std::vector<const at::Tensor*> tensors;
@@ -257,8 +198,8 @@ using Rule = int64_t (*)(const KernelCall&);
 
 const std::unordered_map<std::string, Rule>& rules() {
   static const std::unordered_map<std::string, Rule> table = {
-      {"aten::convolution", &convolution},
-      {"aten::convolution_backward", &convolution_backward},
+      {"aten::convolution", &convolution_scratch},
+      {"aten::convolution_backward", &convolution_backward_scratch},
       {"aten::native_batch_norm", &batch_norm},
       {"aten::native_batch_norm_backward", &batch_norm_backward},
       {"aten::native_group_norm_backward", &group_norm_backward},
@@ -270,7 +211,7 @@ const std::unordered_map<std::string, Rule>& rules() {
       {"aten::upsample_nearest2d", &input_and_output},
       {"aten::_upsample_bilinear2d_aa", &input_and_output},
       {"aten::sum", &converting_reduction},
-      {"aten::mean", &converting_reduction},
+      {"aten::mean", &mean},
       {"aten::prod", &converting_reduction},
       {"aten::cumsum", &converting_reduction},
       {"aten::cumprod", &converting_reduction},

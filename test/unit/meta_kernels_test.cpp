@@ -553,10 +553,10 @@ void PrintTo(const Family& family, std::ostream* out) {
   *out << family.name;
 }
 
-class MetaKernels : public testing::TestWithParam<Family> {};
+class KernelsOnMeta : public testing::TestWithParam<Family> {};
 
-TEST_P(MetaKernels, MakeTheOutputsOfTheCpuKernelsAndNothingElse) {
-  register_missing_meta_kernels();
+TEST_P(KernelsOnMeta, MakeTheOutputsOfTheCpuKernelsAndNothingElse) {
+  const MetaKernels kernels;
   at::manual_seed(0);
   std::vector<Call> calls;
   GetParam().add(calls);
@@ -572,7 +572,7 @@ TEST_P(MetaKernels, MakeTheOutputsOfTheCpuKernelsAndNothingElse) {
 
 INSTANTIATE_TEST_SUITE_P(
     Of,
-    MetaKernels,
+    KernelsOnMeta,
     testing::Values(
         Family{"Convolutions", &convolutions},
         Family{"Norms", &norms},

@@ -1,0 +1,31 @@
+#pragma once
+
+/// Autocast of another device, on meta tensors.
+///
+/// Autocast casts what is on its device, hence nothing on meta. Inside an AutocastOnMeta scope, ops on meta tensors cast
+/// their arguments as the ops of `device` would, if autocast is enabled for it in this thread at that moment. As in torch,
+/// casts of parameters are cached.
+
+#include <c10/core/Device.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+namespace recals {
+
+class AutocastOnMeta {
+ public:
+  /// Scopes do not nest.
+  explicit AutocastOnMeta(c10::DeviceType device);
+  ~AutocastOnMeta();
+  AutocastOnMeta(const AutocastOnMeta&) = delete;
+  AutocastOnMeta& operator=(const AutocastOnMeta&) = delete;
+
+  /// What leaving the autocast block does: cached casts go, and nothing casts until the scope ends.
+  void leave_block();
+
+ private:
+  c10::impl::IncludeDispatchKeyGuard active_;
+  c10::DeviceType device_;
+  bool enabled_;
+};
+
+} // namespace recals

@@ -1,0 +1,128 @@
+#include "passes/meta/cpp_forms.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "passes/meta/meta_kernels.h"
+
+namespace recals {
+
+namespace {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using torch::jit::Stack;
+
+/// A backend that nobody registers kernels for: its entries in the dispatcher's table are the forms for any backend.
+constexpr auto kAnyBackend = DispatchKey::PrivateUse3;
+
+/// How many structured ops are making their outputs: their out= forms are called with outputs that are ready.
+thread_local int outputs_are_made = 0;
+
+class OutputsAreMade {
+ public:
+  OutputsAreMade() {
+    ++outputs_are_made;
+  }
+  ~OutputsAreMade() {
+    --outputs_are_made;
+  }
+  OutputsAreMade(const OutputsAreMade&) = delete;
+  OutputsAreMade& operator=(const OutputsAreMade&) = delete;
+};
+
+bool on_meta(DispatchKeySet keys) {
+  return keys.has_backend(c10::BackendComponent::MetaBit);
+}
+
+void go_on(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kMetaKernelsKey), stack);
+}
+
+class Composed : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    if (on_meta(keys)) {
+      op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack);
+    } else {
+      go_on(op, keys, stack);
+    }
+  }
+};
+
+class Structured : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    if (on_meta(keys)) {
+      const OutputsAreMade made;
+      op.redispatchBoxed(DispatchKeySet(kAnyBackend), stack);
+    } else {
+      go_on(op, keys, stack);
+    }
+  }
+};
+
+class IntoOutputs : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    if (outputs_are_made == 0 || !on_meta(keys)) {
+      go_on(op, keys, stack);
+      return;
+    }
+    // The outputs are the last arguments, and what the op returns.
+    const auto first = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+    const auto outputs = stack->end() - static_cast<std::ptrdiff_t>(op.schema().returns().size());
+    stack->erase(first, outputs);
+  }
+};
+
+std::string short_name(const c10::OperatorName& name) {
+  return name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
+}
+
+bool writes_into_outputs(const c10::FunctionSchema& schema) {
+  const auto count = schema.returns().size();
+  const auto& arguments = schema.arguments();
+  if (count == 0 || count >= arguments.size()) {
+    return false;
+  }
+  return std::all_of(arguments.end() - static_cast<std::ptrdiff_t>(count), arguments.end(), [](const auto& argument) {
+    return argument.is_out();
+  });
+}
+
+template <typename Kernel>
+void add(torch::Library& library, const std::string& op) {
+  library.impl(op.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>()));
+}
+
+} // namespace
+
+void add_cpp_forms(torch::Library& library, const std::unordered_set<std::string>& others) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  std::unordered_set<std::string> structured; // without overloads
+  std::vector<c10::OperatorHandle> into_outputs;
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || name.name.rfind("aten::", 0) != 0 || others.count(short_name(name)) > 0) {
+      continue;
+    }
+    const bool for_any_backend = op->hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
+    if (op->hasKernelForDispatchKey(DispatchKey::CPU)) {
+      if (for_any_backend) {
+        add<Structured>(library, short_name(name));
+        structured.insert(name.name);
+      } else if (writes_into_outputs(op->schema())) {
+        into_outputs.push_back(*op);
+      }
+    } else if (for_any_backend || op->hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd)) {
+      add<Composed>(library, short_name(name));
+    }
+  }
+  for (const auto& op : into_outputs) {
+    if (structured.count(op.operator_name().name) > 0) {
+      add<IntoOutputs>(library, short_name(op.operator_name()));
+    }
+  }
+}
+
+} // namespace recals

@@ -1,0 +1,23 @@
+#pragma once
+
+/// Ops without a kernel in this folder, kept from the meta kernels in Python.
+///
+/// Note [C++ forms on meta]
+/// `import torch` gives hundreds of ops a meta kernel in Python, on top of what LibTorch has for them: a decomposition, or a
+/// computation of the shape. A plan made by it could differ from that of recals-opt, it takes a hundred times as long, and
+/// the first call imports a compiler (seconds). So inside a MetaKernels scope
+///   - an op that the CPU composes of others (mul.Scalar, binary_cross_entropy_with_logits) is composed on meta, too;
+///   - a structured op (add, addmm, gelu) takes LibTorch's form for any backend, which computes the outputs' shapes, makes
+///     them and calls the out= form; that one has nothing left to do.
+
+#include <string>
+#include <unordered_set>
+
+#include <torch/library.h>
+
+namespace recals {
+
+/// `library`: of kind IMPL for aten and kMetaKernelsKey; `others`: ops that it has kernels for.
+void add_cpp_forms(torch::Library& library, const std::unordered_set<std::string>& others);
+
+} // namespace recals

@@ -1,0 +1,22 @@
+#pragma once
+
+/// What the files of scratch rules share. A rule gives the bytes that a CPU kernel allocates and frees within a call, above
+/// what is live when it returns.
+
+#include "passes/sizes/kernel_rules.h"
+
+namespace recals {
+
+/// Input or output `i` if it is a tensor, else null.
+const at::Tensor* defined(const std::vector<c10::IValue>& values, size_t i);
+
+/// 0 for null.
+int64_t nbytes(const at::Tensor* tensor);
+
+/// As many as may work on an op: the number of the moment may be raised before the step.
+int64_t threads();
+
+int64_t convolution_scratch(const KernelCall& call);
+int64_t convolution_backward_scratch(const KernelCall& call);
+
+} // namespace recals
