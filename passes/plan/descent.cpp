@@ -20,6 +20,7 @@ Descent::Descent(const StepIndex& index, const Options& options, int device, con
       options_(options),
       search_(search),
       device_(device),
+      most_work_(work_of(index, search)),
       limits_([&] {
         std::vector<int64_t> limits(index.devices, kNoBudget);
         limits[device] = 0;
@@ -50,7 +51,7 @@ Effort Descent::effort(double share_of_tries, double share_of_work) const {
       static_cast<double>(search_.tries_per_choice) * static_cast<double>(options_.storages.size() + 4);
   return {
       static_cast<int64_t>(tries * share_of_tries),
-      static_cast<int64_t>(static_cast<double>(search_.most_work) * share_of_work)};
+      static_cast<int64_t>(static_cast<double>(most_work_) * share_of_work)};
 }
 
 /// The highest of top * ratio, top * ratio^2, ... below a peak.
@@ -90,19 +91,19 @@ bool Descent::next() {
 bool Descent::reach(int64_t level) {
   set_limit(level);
   step_.set_choices(lowest_.choices);
-  improver_.drop_until_it_fits({}, search_.most_work / 50);
+  improver_.drop_until_it_fits({}, most_work_ / 50);
   State best = state_of(step_);
   if (best.fits()) {
-    improver_.keep_what_fits(search_.most_work / 200);
+    improver_.keep_what_fits(most_work_ / 200);
     best = state_of(step_);
   }
   // Small steps have few levels that differ, and these far apart.
-  Effort chain = effort(0.01, 0.005);
+  Effort chain = effort(0.01, 0.002);
   chain.tries = std::max<int64_t>(chain.tries, 600);
   const State chained = improver_.anneal({chain, kCold, 1, false, -1, -1});
   best = better(chained, best) ? chained : best;
   if (level < next_starts_ || !best.fits()) {
-    const State anew = best_from_starts(effort(0.05, 0.03), 2);
+    const State anew = best_from_starts(effort(0.05, 0.01), 2);
     best = better(anew, best) ? anew : best;
     while (next_starts_ > level) {
       next_starts_ = static_cast<int64_t>(static_cast<double>(next_starts_) * kStarts);
@@ -112,14 +113,14 @@ bool Descent::reach(int64_t level) {
     return false;
   }
   step_.set_choices(best.choices);
-  improver_.keep_what_fits(search_.most_work / 200);
+  improver_.keep_what_fits(most_work_ / 200);
   lowest_ = point_of(state_of(step_));
   return true;
 }
 
 /// Starts that fit or nearly do, annealed.
 State Descent::best_from_starts(const Effort& each, int most_starts) {
-  std::vector<State> starts = starts_.best(step_, improver_, limits_, 4 * each.work);
+  std::vector<State> starts = starts_.best(step_, improver_, limits_, 3 * each.work);
   State best = starts.front();
   for (int i = 0; i < std::min(most_starts, static_cast<int>(starts.size())); ++i) {
     step_.set_choices(starts[i].choices);
@@ -149,7 +150,7 @@ bool Descent::reach_hot(int64_t level) {
       step_.set_choices(state.choices);
       const State cheaper = improver_.anneal({each, kCold, k, false, -1, -1});
       step_.set_choices(better(cheaper, state) ? cheaper.choices : state.choices);
-      improver_.keep_what_fits(search_.most_work / 100);
+      improver_.keep_what_fits(most_work_ / 100);
       lowest_ = point_of(state_of(step_));
       return true;
     }
@@ -171,16 +172,33 @@ std::optional<Descent::Point> Descent::plan(int64_t budget) {
     std::optional<Point> finer_one = finer(from, point);
     point = finer_one ? std::move(*finer_one) : next_coarse;
   }
+  if (point.peak == next_coarse.peak) {
+    // The descent may have jumped over levels that can be reached for less than it took to get below them.
+    int64_t level = from.peak;
+    while (level > budget) {
+      level = level_below(level, plain_peak_, kLevel);
+    }
+    for (; level > next_coarse.peak; level = level_below(level, plain_peak_, kLevel)) {
+      const int64_t least = std::max(level_below(level, plain_peak_, kLevel), next_coarse.peak) + 1;
+      const Point between = polished(next_coarse, level, least);
+      if (between.peak >= least) {
+        return between;
+      }
+    }
+  }
   // What smaller budgets get.
   if (point.peak > next_coarse.peak) {
     const std::optional<Point> finer_one = finer(from, point);
-    return polished(point, finer_one ? *finer_one : next_coarse);
+    const Point& below = finer_one ? *finer_one : next_coarse;
+    return polished(below.cost < point.cost ? below : point, point.peak, below.peak);
   }
   if (const std::optional<Point> finer_one = finer(point, point)) {
-    return polished(point, *finer_one);
+    return polished(finer_one->cost < point.cost ? *finer_one : point, point.peak, finer_one->peak);
   }
-  next();
-  return polished(point, lowest_);
+  if (!next()) {
+    return polished(point, point.peak, 0);
+  }
+  return polished(lowest_.cost < point.cost ? lowest_ : point, point.peak, lowest_.peak);
 }
 
 /// The point after `point` on the finer levels between `from` and the level below it.
@@ -192,8 +210,8 @@ std::optional<Descent::Point> Descent::finer(const Point& from, const Point& poi
   }
   set_limit(level);
   step_.set_choices(point.choices);
-  improver_.drop_until_it_fits({}, search_.most_work / 50);
-  improver_.keep_what_fits(search_.most_work / 200);
+  improver_.drop_until_it_fits({}, most_work_ / 50);
+  improver_.keep_what_fits(most_work_ / 200);
   const State state = state_of(step_);
   if (!state.fits()) {
     return std::nullopt;
@@ -202,11 +220,10 @@ std::optional<Descent::Point> Descent::finer(const Point& from, const Point& poi
   return finer_one.peak > end ? std::optional<Point>(std::move(finer_one)) : std::nullopt;
 }
 
-Descent::Point Descent::polished(const Point& point, const Point& next) {
-  // At the end of the descent there is no next one.
-  const int64_t least = next.peak < point.peak ? next.peak : 0;
-  set_limit(point.peak);
-  Point best = next.cost < point.cost ? next : point;
+/// The best of `point` and of what much effort finds from it and from the starting points, with a peak in [least, most].
+Descent::Point Descent::polished(const Point& point, int64_t most, int64_t least) {
+  set_limit(most);
+  Point best = point;
   const auto consider = [&](const State& state) {
     if (!state.fits()) {
       return;
@@ -218,15 +235,15 @@ Descent::Point Descent::polished(const Point& point, const Point& next) {
   };
   step_.set_choices(point.choices);
   State start = state_of(step_);
-  std::vector<State> starts = starts_.best(step_, improver_, limits_, search_.most_work / 4);
+  std::vector<State> starts = starts_.best(step_, improver_, limits_, most_work_ / 12);
   starts.insert(starts.begin(), start);
-  const Effort each = effort(0.4, 0.25);
+  const Effort each = effort(0.4, 0.1);
   for (size_t i = 0; i < std::min<size_t>(starts.size(), 3); ++i) {
     step_.set_choices(starts[i].choices);
     consider(improver_.anneal({each, kCold, i, false, device_, least}));
   }
   step_.set_choices(best.choices);
-  improver_.keep_what_fits(search_.most_work / 20);
+  improver_.keep_what_fits(most_work_ / 20);
   consider(state_of(step_));
   return best;
 }

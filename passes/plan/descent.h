@@ -7,8 +7,9 @@
 /// below the plan's peak, from there to the next. So the plans depend on the graph alone, and not on a budget that
 /// somebody asks for: whoever wants a plan for a budget takes the first that fits, and smaller budgets have smaller peaks.
 /// Between two points there are finer ones, on finer levels that go down from the upper one in the same way, as long as
-/// they stay above the level of the lower. And what is made of a point when it is polished has a peak between that of the
-/// point and that of the next one.
+/// they stay above the level of the lower. What is made of a point when it is polished has a peak between that of the
+/// point and that of the next one; and where a point jumps over levels, a plan on the first of these that has one which is
+/// cheaper than the point comes before it.
 
 #include <optional>
 
@@ -39,7 +40,7 @@ class Descent {
   void set_limit(int64_t bytes);
   Point point_of(const State& state);
   std::optional<Point> finer(const Point& from, const Point& point);
-  Point polished(const Point& point, const Point& next);
+  Point polished(const Point& point, int64_t most, int64_t least);
   int64_t level_below(int64_t peak, int64_t top, double ratio) const;
   bool reach(int64_t level);
   bool reach_hot(int64_t level);
@@ -50,6 +51,7 @@ class Descent {
   const Options& options_;
   const SearchOptions& search_;
   int device_;
+  int64_t most_work_;
   std::vector<int64_t> limits_;
   IncrementalSimulator step_;
   Improver improver_;

@@ -123,7 +123,12 @@ IncrementalSimulator::IncrementalSimulator(const StepIndex& index, const std::ve
   for (const double seconds : index_.seconds) {
     total += seconds;
   }
-  // 2^50 ticks for the whole forward: sums are exact, and a double holds them.
+  for (const std::vector<Pack>& packs : index_.packs) {
+    for (const Pack& pack : packs) {
+      total += pack.pack_seconds + pack.unpack_seconds;
+    }
+  }
+  // 2^50 ticks for all that there is to do once: sums are exact, and a double holds them.
   seconds_per_tick_ = total > 0 ? total / static_cast<double>(int64_t{1} << 50) : 1;
   for (int n = 0; n < index_.nodes; ++n) {
     ticks_of_.push_back(ticks_for(index_.seconds[n]));

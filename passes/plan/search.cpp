@@ -24,7 +24,7 @@ Found search_one(
   return {false, descent.lowest().choices};
 }
 
-/// The two best starts for some limits, annealed.
+/// The two best starts for some limits, annealed; and where these do not fit, more and hotter, while that is cheap.
 State cheapest(
     const Options& options,
     const Starts& starts,
@@ -32,22 +32,24 @@ State cheapest(
     const Limits& limits,
     const SearchOptions& search) {
   Improver improver(options, step);
-  const std::vector<State> from = starts.best(step, improver, limits, search.most_work / 2);
+  const int64_t work = work_of(step.index(), search);
+  const std::vector<State> from = starts.best(step, improver, limits, work / 4);
   const Effort each{
       static_cast<int64_t>(search.tries_per_choice) * static_cast<int64_t>(options.storages.size() + 4) / 2,
-      search.most_work / 2};
+      work / 4};
   State best = from.front();
-  for (size_t i = 0; i < std::min<size_t>(from.size(), 2); ++i) {
-    step.set_choices(from[i].choices);
-    if (!from[i].fits()) {
-      step.set_choices(improver.anneal({each, kHot, i, true, -1, -1}).choices);
+  const size_t attempts = std::clamp<size_t>(50000 / static_cast<size_t>(std::max<int64_t>(each.tries, 1)), 2, 12);
+  for (size_t i = 0; i < attempts && (i < std::min<size_t>(from.size(), 2) || !best.fits()); ++i) {
+    State state = from[i % from.size()];
+    if (!state.fits()) {
+      step.set_choices(state.choices);
+      state = improver.anneal({each, i < 2 ? kHot : kVeryHot, i, true, -1, -1});
     }
+    step.set_choices(state.choices);
     step.set_choices(improver.anneal({each, kCold, i, false, -1, -1}).choices);
-    improver.keep_what_fits(search.most_work / 10);
-    State state = state_of(step);
-    if (better(state, best)) {
-      best = std::move(state);
-    }
+    improver.keep_what_fits(work / 10);
+    state = state_of(step);
+    best = better(state, best) ? state : best;
   }
   return best;
 }
@@ -96,14 +98,16 @@ Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const 
   if (options.storages.empty()) {
     return {false, step.choices()};
   }
-  if (std::optional<Found> found = try_all(index, options, budgets, search.most_sets)) {
-    return std::move(*found);
-  }
   std::vector<int> limited;
   for (int d = 0; d < index.devices; ++d) {
     if (budgets[d] != kNoBudget) {
       limited.push_back(d);
     }
+  }
+  // Budgets that fit one device each and not each other are hard to tell from those that fit: more is tried.
+  const double most_sets = limited.size() > 1 ? 8 * search.most_sets : search.most_sets;
+  if (std::optional<Found> found = try_all(index, options, budgets, most_sets)) {
+    return std::move(*found);
   }
   if (limited.size() == 1) {
     return search_one(index, options, limited[0], budgets[limited[0]], search);
@@ -117,7 +121,7 @@ Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const 
     best = state_of(step);
     if (best.fits()) {
       Improver improver(options, step);
-      improver.keep_what_fits(search.most_work / 10);
+      improver.keep_what_fits(work_of(index, search) / 10);
       best = state_of(step);
     }
   }

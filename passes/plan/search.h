@@ -11,11 +11,17 @@ namespace recals::plan {
 struct SearchOptions {
   /// Sets of choices that annealing tries for each storage that has a choice.
   int tries_per_choice = 300;
-  /// What bounds it for large steps, in units of IncrementalSimulator::work: about a second.
+  /// What bounds it for large steps, in units of IncrementalSimulator::work: about a second, and more for steps with
+  /// thousands of storages.
   int64_t most_work = 40'000'000;
+  int64_t most_work_per_storage = 3'000;
   /// Steps with fewer sets of choices than this have all of them tried.
   double most_sets = 20'000;
 };
+
+inline int64_t work_of(const StepIndex& index, const SearchOptions& options) {
+  return options.most_work + options.most_work_per_storage * index.storages;
+}
 
 struct Found {
   bool fits = false;

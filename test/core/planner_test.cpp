@@ -92,24 +92,6 @@ void expect_sound(const StepGraph& graph, const Plan& plan, const Budgets& budge
   }
 }
 
-StepGraph some_network(uint64_t seed) {
-  Random random(seed * 31 + 7);
-  switch (seed % 6) {
-    case 0: // a chain
-      return random_network(seed, static_cast<int>(draw(random, 2, 40)), 0, 1, false);
-    case 1: // residual
-      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 25, 1, false);
-    case 2: // dense
-      return random_network(seed, static_cast<int>(draw(random, 4, 30)), 90, 1, false);
-    case 3: // gradients that are larger than the activations
-      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 20, 3, false);
-    case 4:
-      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 20, 1, true);
-    default:
-      return u_shaped(static_cast<int>(draw(random, 1, 3)), 1 << draw(random, 6, 12));
-  }
-}
-
 TEST(Planner, NegativeTwin_WhereTheBudgetDoesNotBindNothingIsRecomputed) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const StepGraph graph = some_network(seed);
@@ -142,7 +124,7 @@ TEST(Planner, OneByteUnderThePlainPeakIsPlannedOrRefused) {
 
 TEST(Planner, NeverOverBudget) {
   int fits = 0;
-  for (uint64_t seed = 0; seed < 150 && !HasFatalFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < 80 && !HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const StepGraph graph = some_network(seed);
     Random random(seed);
@@ -163,7 +145,7 @@ TEST(Planner, NeverOverBudget) {
       EXPECT_GT(infeasible.at.bytes, budgets[infeasible.device]);
     }
   }
-  EXPECT_GT(fits, 90);
+  EXPECT_GT(fits, 45);
 }
 
 /// With little effort, so that there can be thousands, and on graphs that no model has.
@@ -171,7 +153,7 @@ TEST(Planner, NeverOverBudgetOnThousands) {
   SearchOptions quick;
   quick.tries_per_choice = 5;
   int fits = 0;
-  for (uint64_t seed = 0; seed < 900; ++seed) {
+  for (uint64_t seed = 0; seed < 400; ++seed) {
     const StepGraph graph = seed % 3 == 0 ? anything(seed) : some_network(seed);
     Simulator simulator(graph);
     simulator.run(std::vector<Choice>(graph.storages.size(), Fate::Keep));
@@ -189,12 +171,12 @@ TEST(Planner, NeverOverBudgetOnThousands) {
     ASSERT_EQ(found.fits, within) << "seed " << seed;
     fits += within;
   }
-  EXPECT_GT(fits, 300);
+  EXPECT_GT(fits, 130);
 }
 
 TEST(Planner, SmallestBudgetWorks) {
   int checked = 0;
-  for (uint64_t seed = 0; seed < 12 && !HasFatalFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < 6 && !HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const StepGraph graph = some_network(seed);
     const Budgets tiny(graph.devices.size(), 1);
@@ -214,7 +196,7 @@ TEST(Planner, SmallestBudgetWorks) {
     }
     ++checked;
   }
-  EXPECT_EQ(checked, 12);
+  EXPECT_EQ(checked, 6);
 }
 
 TEST(Planner, SmallestBudgetKeepsTheBudgetsThatCanBeMet) {
@@ -376,7 +358,7 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
         of.push_back(std::move(choices));
       }
     }
-    if (storages.size() < 3 || sets > 150'000) {
+    if (storages.size() < 3 || sets > 20'000) {
       continue;
     }
     const auto for_all_sets = [&](const auto& visit) {
@@ -426,11 +408,19 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
     }
     ++graphs;
     nested += optimum_is_nested;
-    if (!plan) {
+    ASSERT_TRUE(plan) << "a plan exists, seed " << seed;
+    EXPECT_NEAR(plan->predicted.extra_seconds(), optimum, 1e-9) << "seed " << seed;
+
+    // What larger steps are planned with.
+    SearchOptions heuristic;
+    heuristic.most_sets = 0;
+    const Found found = search(index, budgets, heuristic);
+    if (!found.fits) {
       ++missed;
       continue;
     }
-    const double mine = plan->predicted.extra_seconds();
+    simulator.run(found.choices);
+    const double mine = simulator.extra_seconds();
     EXPECT_GE(mine, optimum - 1e-9);
     const double gap = optimum > 0 ? mine / optimum : mine > 0 ? 2 : 1;
     optimal += gap < 1 + 1e-9 ? 1 : 0;
@@ -440,7 +430,10 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
     if (index.devices == 1 && smallest_asked < 40 && least[0] > 0) {
       const auto impossible = choose(graph, {least[0] - 1});
       ASSERT_TRUE(std::holds_alternative<Infeasible>(impossible));
-      const int64_t smallest = std::get<Infeasible>(impossible).smallest[0];
+      EXPECT_EQ(std::get<Infeasible>(impossible).smallest[0], least[0]) << "seed " << seed;
+      const Found lowest = search(index, {least[0] - 1}, heuristic);
+      simulator.run(lowest.choices);
+      const int64_t smallest = simulator.peak()[0].bytes;
       ++smallest_asked;
       smallest_found += smallest == least[0] ? 1 : 0;
       worst_smallest = std::max(worst_smallest, static_cast<double>(smallest) / static_cast<double>(least[0]));
@@ -448,7 +441,7 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
   }
   const int planned = graphs - missed;
   std::printf(
-      "%d of %d graphs optimal (%d optima nested), %d missed, mean %.4f, worst %.3f of the optimum; smallest budget exact in "
+      "the search: %d of %d graphs optimal (%d optima nested), %d missed, mean %.4f, worst %.3f of the optimum; smallest budget exact in "
       "%d of %d, worst %.3f\n",
       optimal,
       graphs,
@@ -459,12 +452,11 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
       smallest_found,
       smallest_asked,
       worst_smallest);
-  EXPECT_EQ(missed, 0) << "a plan exists, and none was found";
+  EXPECT_LE(missed, 4);
   EXPECT_GT(nested, 2);
-  EXPECT_GE(optimal, graphs * 95 / 100);
-  EXPECT_LT(sum / planned, 1.02);
-  EXPECT_LT(worst, 1.5);
-  EXPECT_LT(worst_smallest, 1.02);
+  EXPECT_GE(optimal, graphs * 90 / 100);
+  EXPECT_LT(sum / planned, 1.03);
+  EXPECT_LT(worst_smallest, 1.05);
 }
 
 TEST(Planner, SpendsLittleTime) {

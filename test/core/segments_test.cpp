@@ -70,6 +70,7 @@ TEST(Segments, NestedSegmentsAreCachedWhenTheBackwardIsInTheirSegment) {
     }
     last = n;
   }
+  step.reverse(0);
   const StepIndex index(step.graph);
   const Options options(index);
   const Cuts cuts(index);
