@@ -158,7 +158,9 @@ int Improver::some_asking_node(int storage, std::mt19937_64& random) const {
 Choice Improver::some_choice(int storage, std::mt19937_64& random) const {
   const std::vector<Choice>& of = options_.of[storage];
   const Choice& now = step_.choice(storage);
-  const auto is_now = [&](const Choice& c) { return c.fate == now.fate && (c.fate != Fate::Pack || c.pack == now.pack); };
+  const auto is_now = [&](const Choice& c) {
+    return c.fate == now.fate && (c.fate != Fate::Pack || c.pack == now.pack);
+  };
   const int others = static_cast<int>(of.size()) - 1;
   if (others <= 0) {
     return of.front();
@@ -267,9 +269,10 @@ State Improver::anneal(const Annealing& how) {
   const auto counts = [&] { return how.least < 0 || step_.peak(how.device) >= how.least; };
   State best = state_of(step_);
   constexpr size_t kFew = 40; // so few that there is time for everything
-  nested_ = how.heat > kCold || options_.storages.size() < kFew || std::any_of(best.choices.begin(), best.choices.end(), [](const Choice& choice) {
-    return is_dropped(choice) && choice.cache_from != Choice::kAlways;
-  });
+  nested_ = how.heat > kCold || options_.storages.size() < kFew ||
+      std::any_of(best.choices.begin(), best.choices.end(), [](const Choice& choice) {
+              return is_dropped(choice) && choice.cache_from != Choice::kAlways;
+            });
   if (options_.storages.empty() || (how.until_it_fits && best.fits())) {
     return best;
   }
@@ -287,14 +290,13 @@ State Improver::anneal(const Annealing& how) {
     }
     step_.change(changes_);
     const double new_violation = step_.violation();
-    const double more =
-        static_cast<double>(step_.cost() - cost) / kForwardTicks + price * (new_violation - violation);
+    const double more = static_cast<double>(step_.cost() - cost) / kForwardTicks + price * (new_violation - violation);
     const double luck = (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53;
     if (more <= 0 || more < -heat * std::log(luck)) {
       cost = step_.cost();
       violation = new_violation;
-      const bool new_best = violation == 0 ? !best.fits() || cost < best.cost
-                                           : !best.fits() && violation < best.violation;
+      const bool new_best =
+          violation == 0 ? !best.fits() || cost < best.cost : !best.fits() && violation < best.violation;
       if (new_best && counts()) {
         best = state_of(step_);
         if (how.until_it_fits && best.fits()) {

@@ -137,8 +137,7 @@ std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<
   const bool must = std::any_of(graph.storages.begin(), graph.storages.end(), [](const Storage& storage) {
     return storage.policy == Policy::MustSave || storage.policy == Policy::MustRecompute;
   });
-  infeasible.smallest_without_policies =
-      must ? smallest_without_policies(graph, budgets) : infeasible.smallest;
+  infeasible.smallest_without_policies = must ? smallest_without_policies(graph, budgets) : infeasible.smallest;
   return infeasible;
 }
 

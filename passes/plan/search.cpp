@@ -35,8 +35,7 @@ State cheapest(
   const int64_t work = work_of(step.index(), search);
   const std::vector<State> from = starts.best(step, improver, limits, work / 4);
   const Effort each{
-      static_cast<int64_t>(search.tries_per_choice) * static_cast<int64_t>(options.storages.size() + 4) / 2,
-      work / 4};
+      static_cast<int64_t>(search.tries_per_choice) * static_cast<int64_t>(options.storages.size() + 4) / 2, work / 4};
   State best = from.front();
   const size_t attempts = std::clamp<size_t>(50000 / static_cast<size_t>(std::max<int64_t>(each.tries, 1)), 2, 12);
   for (size_t i = 0; i < attempts && (i < std::min<size_t>(from.size(), 2) || !best.fits()); ++i) {

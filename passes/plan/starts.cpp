@@ -27,14 +27,12 @@ std::vector<Choice> Starts::plain() const {
   return choices;
 }
 
-std::vector<Starts::Raw> Starts::raw(
-    IncrementalSimulator& step,
-    const std::vector<int64_t>& limits,
-    int64_t until) const {
+std::vector<Starts::Raw> Starts::raw(IncrementalSimulator& step, const std::vector<int64_t>& limits, int64_t until)
+    const {
   // From coarse to fine, so that a large step, for which there is no time to try all, has some of each.
   static const std::vector<std::vector<int>> kNestings{
-      {},     {8},       {32},      {2},    {16},   {64},      {4},    {128},  {3},       {6},
-      {12},   {24},      {48},      {96},   {1, 2}, {1, 4},    {1, 8}, {2, 2}, {4, 2},    {8, 2},
+      {},     {8},       {32},      {2},    {16},   {64},      {4},          {128},     {3},     {6},
+      {12},   {24},      {48},      {96},   {1, 2}, {1, 4},    {1, 8},       {2, 2},    {4, 2},  {8, 2},
       {2, 4}, {1, 2, 2}, {1, 3, 3}, {4, 4}, {8, 4}, {1, 4, 4}, {1, 2, 2, 2}, {2, 2, 2}, {16, 2}, {1, 16}};
   std::vector<Raw> raw;
   const auto add = [&](std::vector<Choice> choices, bool flat) {

@@ -99,8 +99,19 @@ TEST(PlanJson, HasWhatTheHeaderSays) {
   EXPECT_EQ(
       keys(ordered["storages"][0]),
       (std::vector<std::string>{
-          "name", "bytes", "device", "op", "where", "module", "internal", "slots", "fate", "packed_as",
-          "packed_bytes", "cache_from", "reason"}));
+          "name",
+          "bytes",
+          "device",
+          "op",
+          "where",
+          "module",
+          "internal",
+          "slots",
+          "fate",
+          "packed_as",
+          "packed_bytes",
+          "cache_from",
+          "reason"}));
 }
 
 TEST(PlanJson, IntegersAreExact) {

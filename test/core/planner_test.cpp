@@ -342,9 +342,8 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
   int smallest_asked = 0;
   double worst_smallest = 1;
   for (uint64_t seed = 0; graphs < kGraphs; ++seed) {
-    const StepGraph graph = seed % 2 == 0
-        ? anything(seed)
-        : random_network(seed, 6, 40, 1 + static_cast<double>(seed % 3), seed % 5 == 0);
+    const StepGraph graph =
+        seed % 2 == 0 ? anything(seed) : random_network(seed, 6, 40, 1 + static_cast<double>(seed % 3), seed % 5 == 0);
     Simulator simulator(graph);
     const StepIndex& index = simulator.index();
     std::vector<int> storages;
@@ -441,7 +440,8 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
   }
   const int planned = graphs - missed;
   std::printf(
-      "the search: %d of %d graphs optimal (%d optima nested), %d missed, mean %.4f, worst %.3f of the optimum; smallest budget exact in "
+      "the search: %d of %d graphs optimal (%d optima nested), %d missed, mean %.4f, worst %.3f of the optimum; "
+      "smallest budget exact in "
       "%d of %d, worst %.3f\n",
       optimal,
       graphs,

@@ -150,9 +150,8 @@ class ReferenceSimulator {
   }
   bool is_pending(int n) {
     const std::vector<int>& writes = graph_.nodes[n].writes;
-    return std::any_of(writes.begin(), writes.end(), [&](int s) {
-      return dropped(s) && is_wanted(s) && retained_.count(s) == 0;
-    });
+    return std::any_of(
+        writes.begin(), writes.end(), [&](int s) { return dropped(s) && is_wanted(s) && retained_.count(s) == 0; });
   }
 
   bool stays_in_forward_memory(int s) {

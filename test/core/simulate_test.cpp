@@ -495,7 +495,8 @@ TEST(Simulate, PackThatIsNotPossibleCountsAsKeep) {
   EXPECT_EQ(live_of(simulate(step.graph, {K, step.packed(1), K}, true)), plain); // with loss
   EXPECT_NE(live_of(simulate(step.graph, {K, step.packed(0), K}, true)), plain);
   step.graph.storages[step.out(step.y)].pinned = true;
-  EXPECT_EQ(live_of(simulate(step.graph, {K, step.packed(0), K}, true)), live_of(simulate(step.graph, {K, K, K}, true)));
+  EXPECT_EQ(
+      live_of(simulate(step.graph, {K, step.packed(0), K}, true)), live_of(simulate(step.graph, {K, K, K}, true)));
 }
 
 TEST(Simulate, RecipeIsTakenWhereWhatItNeedsWasNotDropped) {
