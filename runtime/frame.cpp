@@ -275,7 +275,7 @@ at::Tensor Frame::storage_for(const Hook& hook) {
 }
 
 at::Tensor Frame::unpack(int reg) {
-  RECORD_FUNCTION("recals::unpack", std::vector<c10::IValue>());
+  RECORD_FUNCTION("recals::replay_node", std::vector<c10::IValue>{program_->registers[reg].producer});
   at::NoGradGuard no_grad;
   const auto& packed = packed_[reg];
   TORCH_INTERNAL_ASSERT(packed.bytes.defined(), "recals: nothing is packed for ", program_->registers[reg].name);
@@ -405,9 +405,11 @@ at::Tensor Frame::input(Demand& demand, int node, int reg) {
 
 /// The outputs of `node`, run again on `inputs`, which are let go of. Internals that are asked for are made, too.
 std::vector<at::Tensor> Frame::call_again(Demand& demand, int node, std::vector<at::Tensor>& inputs) {
+  // For who watches: profiles, and the dry run, which tells replays from the rest of the backward by it.
+  RECORD_FUNCTION("recals::replay_node", std::vector<c10::IValue>{node});
   const auto& info = program_->nodes[node];
-  if (info.recipe != nullptr && !rng_[node]) {
-    std::vector<at::Tensor> outputs{info.recipe->run(inputs.at(0), input(demand, node, info.recipe_reg))};
+  if (goes_by_recipe(node)) {
+    std::vector<at::Tensor> outputs{info.recipe->run(inputs.front(), inputs.back())};
     inputs.clear();
     return outputs;
   }
@@ -460,6 +462,9 @@ void Frame::run_again(Demand& demand, int node) {
   inputs.reserve(info.inputs.size());
   for (int reg : info.inputs) {
     inputs.push_back(input(demand, node, reg));
+  }
+  if (goes_by_recipe(node)) {
+    inputs.push_back(input(demand, node, info.recipe_reg));
   }
   auto outputs = call_again(demand, node, inputs);
   ++counters().recomputed_nodes;

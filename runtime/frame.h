@@ -95,6 +95,10 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   void replay(Demand& demand);
   std::vector<int> nodes_for(Demand& demand);
   void run_again(Demand& demand, int node);
+  /// The internal that its recipe reads was saved; else the generator's state was.
+  bool goes_by_recipe(int node) const {
+    return program_->nodes[node].recipe != nullptr && !rng_[node];
+  }
   std::vector<at::Tensor> call_again(Demand& demand, int node, std::vector<at::Tensor>& inputs);
   at::Tensor input(Demand& demand, int node, int reg);
   const at::Tensor& held(int node, int reg) const;

@@ -73,10 +73,10 @@ std::string packer_for(const SlotFacts& slot) {
   return reads_nothing(slot) ? "unread" : reads_where_positive(slot);
 }
 
-double seconds_to_move(int64_t bytes) {
+double seconds_to_move(int64_t bytes, const CostModel& cost_model) {
   Work work;
   work.bytes = bytes;
-  return seconds_of(work);
+  return seconds_of(work, cost_model);
 }
 
 } // namespace
@@ -114,7 +114,7 @@ int64_t positions_below(const KernelCall& call) {
   return below;
 }
 
-std::vector<plan::Pack> packs_for(const std::vector<SlotFacts>& slots, int64_t bytes) {
+std::vector<plan::Pack> packs_for(const std::vector<SlotFacts>& slots, int64_t bytes, const CostModel& cost_model) {
   std::vector<plan::Pack> packs;
   for (const auto& slot : slots) {
     const auto name = packer_for(slot);
@@ -133,7 +133,7 @@ std::vector<plan::Pack> packs_for(const std::vector<SlotFacts>& slots, int64_t b
     pack.pack_transient = pack.bytes;
     pack.unpack_transient = bytes;
     if (pack.bytes > 0) {
-      pack.pack_seconds = pack.unpack_seconds = seconds_to_move(bytes + pack.bytes);
+      pack.pack_seconds = pack.unpack_seconds = seconds_to_move(bytes + pack.bytes, cost_model);
     }
     const bool known =
         std::any_of(packs.begin(), packs.end(), [&](const plan::Pack& other) { return other.kind == name; });

@@ -8,6 +8,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "passes/plan/step_graph.h"
+#include "passes/sizes/cost_model.h"
 #include "passes/sizes/kernel_rules.h"
 
 namespace recals {
@@ -27,6 +28,6 @@ struct SlotFacts {
 int64_t positions_below(const KernelCall& call);
 
 /// The forms that serve every slot of one storage of `bytes` bytes, smallest first. Empty: none does.
-std::vector<plan::Pack> packs_for(const std::vector<SlotFacts>& slots, int64_t bytes);
+std::vector<plan::Pack> packs_for(const std::vector<SlotFacts>& slots, int64_t bytes, const CostModel& cost_model);
 
 } // namespace recals

@@ -8,8 +8,10 @@
 #include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include "passes/sizes/cost_model.h"
 #include "passes/sizes/dry_run.h"
 #include "passes/sizes/kernel_rules.h"
+#include "passes/sizes/ledger.h"
 #include "passes/sizes/meta_allocator.h"
 #include "passes/sizes/pack_rules.h"
 #include "runtime/observer.h"
@@ -18,7 +20,7 @@ namespace recals {
 
 class Recorder : public Observer, public MetaAllocationListener {
  public:
-  Recorder(const Program& program, const std::string& device);
+  Recorder(const Program& program, const std::string& device, const CostModel& cost_model);
   ~Recorder() override;
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -40,8 +42,11 @@ class Recorder : public Observer, public MetaAllocationListener {
   void kernel_begins();
   void kernel_ends();
   void kernel_ran(const KernelCall& call);
-  void backward_op_begins(const std::string& name);
+  /// `sequence`: the number that the autograd node got when the forward made it.
+  void backward_op_begins(const std::string& name, int64_t sequence);
   void backward_op_ends();
+  void replay_begins(int node);
+  void replay_ends();
 
  private:
   struct Block {
@@ -58,8 +63,10 @@ class Recorder : public Observer, public MetaAllocationListener {
   void find_writes();
   void find_packs();
   void find_recipes();
+  int node_of(int64_t sequence) const;
 
   const Program& program_;
+  const CostModel& cost_model_;
   DryRun result_;
   std::unordered_map<int64_t, Block> blocks_;
   std::vector<int64_t> register_block_; ///< -1: not allocated in this run
@@ -76,6 +83,9 @@ class Recorder : public Observer, public MetaAllocationListener {
   int node_ = -1;
   bool after_forward_ = false;
   std::vector<int> labels_;
+  std::vector<uint64_t> sequences_; ///< per forward node: of the first autograd node that it makes
+  std::vector<int> backward_nodes_; ///< of the autograd nodes that wait for a replay
+  LedgerWriter ledger_;
   std::optional<c10::DebugInfoGuard> host_;
   at::CallbackHandle kernels_ = 0;
   at::CallbackHandle backward_ops_ = 0;
