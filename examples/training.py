@@ -89,21 +89,24 @@ class Budgeted:
     predicted: int
 
 
-def budgeted(workload: Workload, budget: Budget) -> Budgeted:
+def budgeted(workload: Workload, budget: Budget, cost_model: str | None = None) -> Budgeted:
     """Scripts and rewrites a copy of the workload's module. The optimizer is made before, as in most scripts."""
     module = copy.deepcopy(workload.module)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
-    rewritten, feasible = optimize_or_smallest(torch.jit.script(module), workload.make_batch(0)[0], budget)
+    inputs, _ = workload.make_batch(0)
+    rewritten, feasible = optimize_or_smallest(torch.jit.script(module), inputs, budget, cost_model)
     device = cpu_plan(rewritten)
     return Budgeted(Trainee(workload, rewritten, optimizer), budget, device["budget"], feasible, device["peak"])
 
 
-def optimize_or_smallest(module: nn.Module, inputs: Inputs, budget: Budget) -> tuple[nn.Module, bool]:
+def optimize_or_smallest(
+    module: nn.Module, inputs: Inputs, budget: Budget, cost_model: str | None = None
+) -> tuple[nn.Module, bool]:
     """`recals.optimize`, at the smallest feasible budget if `budget` cannot be met; whether it could."""
     try:
-        return recals.optimize(module, inputs, budget), True
+        return recals.optimize(module, inputs, budget, cost_model=cost_model), True
     except recals.BudgetError as error:
-        return recals.optimize(module, inputs, error.smallest), False
+        return recals.optimize(module, inputs, error.smallest, cost_model=cost_model), False
 
 
 def cpu_plan(module: nn.Module) -> dict[str, Any]:

@@ -1,30 +1,83 @@
 #include "passes/pipeline.h"
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
 
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
 #include "passes/meta/meta_kernels.h"
 #include "passes/plan/plan_json.h"
 #include "passes/sizes/device_rules.h"
+#include "passes/sizes/profile.h"
 #include "passes/verify/verify.h"
 
 namespace recals {
 
 using torch::jit::Module;
 
-Analysis analyse(const Module& module, const std::string& method, const std::vector<c10::IValue>& inputs) {
-  const MetaKernels kernels;
+namespace {
+
+/// Names of the analysis for the sizes of its step under a plan, `program`: values have other names there, and a file does
+/// not keep the paths of the modules that the nodes come from.
+void take_names(const Analysis& analysis, const Program& program, DryRun& sizes) {
+  const auto& named = analysis.sizes.step.nodes;
+  auto& step = sizes.step;
+  for (size_t n = 0; n < named.size(); ++n) {
+    step.nodes[n].module = named[n].module;
+    step.nodes[n].where = named[n].where;
+  }
+  for (size_t s = 0; s < step.storages.size(); ++s) {
+    const auto& origin = sizes.origins[s];
+    const auto& outputs = program.nodes[origin.node].outputs;
+    const auto shown = std::find(outputs.begin(), outputs.end(), origin.reg);
+    const size_t position = shown == outputs.end() ? 0 : shown - outputs.begin();
+    const auto& registers = analysis.program->nodes[origin.node].outputs;
+    auto& name = step.storages[s].name;
+    if (position < registers.size()) {
+      const size_t suffix = name.find(" saved[");
+      name = "%" + analysis.program->registers[registers[position]].name +
+          (suffix == std::string::npos ? "" : name.substr(suffix));
+    }
+  }
+}
+
+/// The step of `program` run dry, with the names and times of the analysis.
+DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& program, const c10::IValue& self) {
+  auto sizes = dry_run(program, self, analysis.inputs, analysis.flat.device.str(), analysis.cost_model);
+  if (program != analysis.program) {
+    take_names(analysis, *program, sizes);
+  }
+  if (!analysis.measured_seconds.empty()) {
+    use_measured_seconds(sizes, analysis.measured_seconds);
+  }
+  return sizes;
+}
+
+} // namespace
+
+Analysis analyse(
+    const Module& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs,
+    const std::string& cost_model) {
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
-  analysis.flat = specialise(module._ivalue(), method, inputs);
-  verify_flat(*analysis.flat.graph);
-  analysis.twin = meta_twin(module._ivalue());
-  for (const auto& input : analysis.flat.inputs) {
-    collect_tensors(input, analysis.inputs);
+  {
+    const MetaKernels kernels; // not around what is measured below
+    analysis.flat = specialise(module._ivalue(), method, inputs);
+    verify_flat(*analysis.flat.graph);
+    analysis.twin = meta_twin(module._ivalue());
+    for (const auto& input : analysis.flat.inputs) {
+      collect_tensors(input, analysis.inputs);
+    }
+    analysis.program = compile_for_meta(analysis.flat.graph);
   }
-  analysis.program = compile_for_meta(analysis.flat.graph);
-  analysis.sizes = dry_run(analysis.program, analysis.twin.value, analysis.inputs, analysis.flat.device.str());
+  const auto choice = chosen_cost_model(cost_model);
+  const bool profile = choice == kProfile;
+  analysis.cost_model = cost_model_for(profile ? "built-in" : choice, analysis.flat.device.str());
+  if (profile) {
+    analysis.measured_seconds = measure_nodes(analysis.flat.graph, module._ivalue(), inputs);
+  }
+  analysis.sizes = sizes_of(analysis, analysis.program, analysis.twin.value);
   return analysis;
 }
 
@@ -90,12 +143,11 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
   insert_boundaries(planned.graph, *numbering, analysis.sizes, plan);
   verify_boundaries(*planned.graph);
   const auto program = compile_for_meta(planned.graph);
-  const auto dry = dry_run(program, analysis.twin.value, analysis.inputs, analysis.sizes.step.devices[0]);
-  planned.peak = dry.peak;
-  planned.held = dry.held;
+  planned.sizes = sizes_of(analysis, program, analysis.twin.value);
+  planned.peak = planned.sizes.peak;
   planned.plan = std::move(plan);
-  planned.plan.predicted.peak[0].bytes = dry.peak;
-  planned.plan.predicted.held[0] = dry.held;
+  planned.plan.predicted.peak[0].bytes = planned.sizes.peak;
+  planned.plan.predicted.held[0] = planned.sizes.held;
   return planned;
 }
 
@@ -134,8 +186,9 @@ Module optimise(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::map<std::string, plan::Limit>& limits) {
-  auto analysis = analyse(module, method, inputs);
+    const std::map<std::string, plan::Limit>& limits,
+    const std::string& cost_model) {
+  auto analysis = analyse(module, method, inputs, cost_model);
   auto planned = plan_step(analysis, limits);
   analysis.flat.graph = planned.graph;
   auto lowered =
@@ -147,57 +200,66 @@ Module optimise(
 namespace {
 
 /// Eager Python passes a number beside a tensor as a tensor of 8 bytes, which products save; TorchScript passes the number.
-/// So many bytes more does the eager module hold.
-int64_t bytes_of_numbers(const Program& program) {
-  int64_t bytes = 0;
+/// So many bytes more does the eager module hold, per node.
+std::vector<int64_t> bytes_of_numbers(const Program& program) {
+  std::vector<int64_t> bytes;
   for (const auto& node : program.nodes) {
     const auto* schema = node.source == nullptr ? nullptr : node.source->maybeSchema();
-    if (schema != nullptr && schema->overload_name() == "Scalar" &&
-        (schema->name() == "aten::mul" || schema->name() == "aten::div")) {
-      bytes += 8;
-    }
+    const bool product = schema != nullptr && schema->overload_name() == "Scalar" &&
+        (schema->name() == "aten::mul" || schema->name() == "aten::div");
+    bytes.push_back(product ? 8 : 0);
   }
   return bytes;
 }
 
 } // namespace
 
-std::string estimate_json(const Analysis& analysis) {
-  const auto& sizes = analysis.sizes;
-  const int64_t numbers = bytes_of_numbers(*analysis.program);
-  const auto& step = sizes.step;
-  const auto plain = plan::keep_all(step);
-  nlohmann::json out;
-  out["devices"] = nlohmann::json::array(
-      {{{"name", step.devices[0]},
-        {"peak", sizes.peak + numbers},
-        {"held", sizes.held + numbers},
-        {"peak_at", at_of(step, plain.predicted.peak[0])}}});
-  out["forward_seconds"] = sizes.forward_seconds;
-  out["backward_seconds"] = sizes.backward_seconds;
-  std::vector<bool> saved(step.storages.size(), false);
-  for (const auto& slot : step.slots) {
-    saved[slot.storage] = true;
-  }
-  nlohmann::json storages = nlohmann::json::array();
-  std::map<std::string, int64_t> modules;
-  for (size_t s = 0; s < saved.size(); ++s) {
-    const auto& storage = step.storages[s];
-    const auto& producer = step.nodes[storage.producer];
-    storages.push_back(
-        {{"name", storage.name},
-         {"bytes", storage.bytes},
-         {"op", producer.op},
-         {"module", producer.module},
-         {"where", producer.where},
-         {"saved", static_cast<bool>(saved[s])}});
-    if (saved[s]) {
-      modules[producer.module] += storage.bytes;
+Report report_of(const Analysis& analysis) {
+  return make_report(analysis.sizes, bytes_of_numbers(*analysis.program));
+}
+
+Report report_of(const Analysis& analysis, const Planned& planned) {
+  auto report = make_report(planned.sizes);
+  for (size_t d = 0; d < report.devices.size(); ++d) {
+    auto& device = report.devices[d];
+    device.plain_peak = analysis.sizes.peak;
+    if (planned.budgets.at(d) != plan::kNoBudget) {
+      device.budget = planned.budgets[d];
     }
   }
-  out["storages"] = std::move(storages);
-  out["saved_per_module"] = modules;
-  return out.dump();
+  return report;
+}
+
+Report report_of(
+    const Module& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs,
+    const std::string& cost_model) {
+  if (!is_lowered(module)) {
+    return report_of(analyse(module, method, inputs, cost_model));
+  }
+  const auto analysis = analyse(restore(module), method, inputs, cost_model);
+  const auto step = lowered_step(module);
+  if (step.method != method || step.attributes != analysis.flat.attributes) {
+    return report_of(analysis); // what a call would run
+  }
+  TORCH_CHECK(
+      step.signature == analysis.flat.signature,
+      "recals: the plan of this module was made for ",
+      step.signature,
+      ", not for ",
+      analysis.flat.signature,
+      ". Optimise it for these inputs, or estimate recals.restore(module), the plain one.");
+  Planned planned;
+  planned.budgets = plan::budgets_in(plan_of(module));
+  const auto program = compile_for_meta(step.graph);
+  const auto& named = analysis.sizes.step.nodes;
+  TORCH_CHECK(
+      program->nodes.size() == named.size(),
+      "recals: this module was rewritten by another version, which took its step apart differently. Optimise it "
+      "again.");
+  planned.sizes = sizes_of(analysis, program, meta_twin(module._ivalue()).value);
+  return report_of(analysis, planned);
 }
 
 } // namespace recals

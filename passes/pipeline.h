@@ -11,6 +11,7 @@
 #include "passes/graph/specialise.h"
 #include "passes/plan/budget.h"
 #include "passes/plan/planner.h"
+#include "passes/report/report.h"
 #include "passes/sizes/dry_run.h"
 
 namespace recals {
@@ -21,11 +22,19 @@ struct Analysis {
   MetaTwin twin;
   std::vector<at::Tensor> inputs; ///< meta
   std::shared_ptr<const Program> program; ///< of `flat`, for meta
+  CostModel cost_model;
+  std::vector<double> measured_seconds; ///< per node of `program`, if the nodes were measured
   DryRun sizes; ///< of the plain step
 };
 
-/// `inputs`: the arguments of `method` after self. Throws c10::Error for what cannot be analysed.
-Analysis analyse(const torch::jit::Module& module, const std::string& method, const std::vector<c10::IValue>& inputs);
+/// `inputs`: the arguments of `method` after self. `cost_model`: where times come from (passes/sizes/cost_model.h), or
+/// "profile" to measure the nodes on these inputs; "" for what RECALS_COST_MODEL says. Throws c10::Error for what cannot
+/// be analysed.
+Analysis analyse(
+    const torch::jit::Module& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs,
+    const std::string& cost_model = "");
 
 /// No plan fits the budgets.
 class BudgetUnreachable : public std::runtime_error {
@@ -48,21 +57,30 @@ struct Planned {
   std::shared_ptr<torch::jit::Graph> graph; ///< the flat graph with boundaries
   int64_t peak = 0; ///< bytes, of the dry run under the plan
   int64_t simulated_peak = 0; ///< bytes, what the planner's simulator said
-  int64_t held = 0;
+  DryRun sizes; ///< of that run
 };
 
 /// `limits`: per device name ("cpu"); the name "" stands for every device. Throws BudgetUnreachable, BadBudget.
 Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits);
 
-/// The whole way. The module is not changed.
+/// The whole way. The module is not changed. `cost_model`: as for `analyse`.
 torch::jit::Module optimise(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::map<std::string, plan::Limit>& limits);
+    const std::map<std::string, plan::Limit>& limits,
+    const std::string& cost_model = "");
 
-/// The estimate of the plain step as JSON: per device peak and held bytes and when the peak is, the largest storage,
-/// bytes saved per module.
-std::string estimate_json(const Analysis& analysis);
+/// Of the plain step as the eager module runs it.
+Report report_of(const Analysis& analysis);
+/// Of the step under a plan.
+Report report_of(const Analysis& analysis, const Planned& planned);
+/// Of the step that a call of `method` with such inputs runs: a rewritten module's own plan, or the plain step. Throws
+/// c10::Error for what cannot be analysed, and for inputs of other shapes than a plan was made for.
+Report report_of(
+    const torch::jit::Module& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs,
+    const std::string& cost_model = "");
 
 } // namespace recals

@@ -53,6 +53,8 @@ void bind_memory_tracker(py::module& m) {
       .def_static("start", &MemoryTracker::start, py::arg("with_curve"))
       .def("stop", &MemoryTracker::stop)
       .def("reset_peak", &MemoryTracker::reset_peak)
+      .def("live", &MemoryTracker::live)
+      .def("seconds", &MemoryTracker::seconds)
       .def("devices", [](const MemoryTracker& tracker) {
         py::dict out;
         for (const auto& [name, device] : tracker.devices()) {
@@ -75,16 +77,19 @@ void bind_passes(py::module& m) {
       .def_property_readonly("graph", [](const Analysis& a) { return a.flat.graph; })
       .def_property_readonly("attributes", [](const Analysis& a) { return a.flat.attributes; })
       .def_property_readonly("device", [](const Analysis& a) { return a.flat.device.str(); })
-      .def("estimate", &estimate_json);
+      .def("report", [](const Analysis& a) { return report_of(a); });
   py::class_<Planned, std::shared_ptr<Planned>>(m, "Planned")
       .def_property_readonly("graph", [](const Planned& p) { return p.graph; })
       .def_property_readonly("peak", [](const Planned& p) { return p.peak; })
       .def_property_readonly("simulated_peak", [](const Planned& p) { return p.simulated_peak; })
+      .def("report", [](const Planned& p, const Analysis& a) { return report_of(a, p); })
       .def("json", [](const Planned& p, const Analysis& a) { return plan::to_json(a.sizes.step, p.plan, p.budgets); });
-  m.def("analyse", [](const Module& module, const std::string& method, const py::tuple& inputs) {
-    auto arguments = arguments_of(module, method, inputs);
-    return without_gil([&] { return std::make_shared<Analysis>(analyse(module, method, arguments)); });
-  });
+  m.def(
+      "analyse",
+      [](const Module& module, const std::string& method, const py::tuple& inputs, const std::string& cost_model) {
+        auto arguments = arguments_of(module, method, inputs);
+        return without_gil([&] { return std::make_shared<Analysis>(analyse(module, method, arguments, cost_model)); });
+      });
   m.def("plan_step", [](const Analysis& analysis, const std::map<std::string, std::string>& budgets) {
     auto limits = limits_of(budgets);
     return without_gil([&] { return std::make_shared<Planned>(plan_step(analysis, limits)); });
@@ -94,6 +99,20 @@ void bind_passes(py::module& m) {
     auto flat = analysis.flat;
     flat.graph = planned.graph;
     return lower(module, method, flat, plan::to_json(analysis.sizes.step, planned.plan, planned.budgets));
+  });
+}
+
+void bind_reports(py::module& m) {
+  py::class_<Report>(m, "Report").def("text", &to_text, py::arg("rows")).def("json", &to_json);
+  m.def(
+      "report",
+      [](const Module& module, const std::string& method, const py::tuple& inputs, const std::string& cost_model) {
+        auto arguments = arguments_of(module, method, inputs);
+        return without_gil([&] { return report_of(module, method, arguments, cost_model); });
+      });
+  m.def("calibrated_path", &calibrated_path);
+  m.def("cost_model_text", [](const std::string& choice, const std::string& device) {
+    return cost_model_for(chosen_cost_model(choice), device).text;
   });
 }
 
@@ -122,10 +141,11 @@ PYBIND11_MODULE(_C, m) {
       [](const Module& module,
          const std::string& method,
          const py::tuple& inputs,
-         const std::map<std::string, std::string>& budgets) {
+         const std::map<std::string, std::string>& budgets,
+         const std::string& cost_model) {
         auto arguments = arguments_of(module, method, inputs);
         auto limits = limits_of(budgets);
-        return without_gil([&] { return optimise(module, method, arguments, limits); });
+        return without_gil([&] { return optimise(module, method, arguments, limits, cost_model); });
       });
   m.def("restore", &restore);
   m.def("is_lowered", &is_lowered);
@@ -145,6 +165,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("reset_counters", &reset_counters);
   bind_memory_tracker(m);
   bind_passes(m);
+  bind_reports(m);
 }
 
 } // namespace recals

@@ -241,6 +241,8 @@ const at::Tensor& Frame::input(int node, int reg) const {
 }
 
 void Frame::run_again(int node) {
+  // For who watches: profiles, and the dry run, which tells replays from the rest of the backward by it.
+  RECORD_FUNCTION("recals::replay_node", std::vector<c10::IValue>{node});
   const auto& info = program_->nodes[node];
   const bool internals = std::any_of(
       info.dropped.begin(), info.dropped.end(), [&](const DroppedInternal& d) { return slots_[d.reg].waiting > 0; });

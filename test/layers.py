@@ -23,7 +23,10 @@ RULES: dict[str, tuple[str, ...]] = {
     "passes/meta": ("<>", *ANY_TORCH, "passes/meta/"),
     "passes/graph": ("<>", *ANY_TORCH, "runtime/", "passes/meta/", "passes/graph/"),
     "passes/sizes": (
-        "<>", *ANY_TORCH, "runtime/", "passes/meta/", "passes/graph/", "passes/plan/", "passes/sizes/",
+        "<>", *ANY_TORCH, "nlohmann/", "runtime/", "passes/meta/", "passes/graph/", "passes/plan/", "passes/sizes/",
+    ),
+    "passes/report": (
+        "<>", *ANY_TORCH, "nlohmann/", "runtime/", "passes/plan/", "passes/sizes/", "passes/report/",
     ),
     "passes/boundaries": (
         "<>", *ANY_TORCH, "runtime/", "passes/graph/", "passes/plan/", "passes/sizes/", "passes/boundaries/",

@@ -69,6 +69,7 @@ class Cloner {
         copy.mutable_grad() = at::zeros_like(copy);
       }
       twin_.devices.emplace(copy.unsafeGetTensorImpl(), original.device());
+      twin_.originals.emplace(copy.unsafeGetTensorImpl(), original);
     }
     return copy;
   }

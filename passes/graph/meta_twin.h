@@ -13,6 +13,8 @@ struct MetaTwin {
   c10::IValue value;
   /// Where the tensor that a meta tensor stands for lives.
   std::unordered_map<const c10::TensorImpl*, c10::Device> devices;
+  /// The tensor that a meta tensor stands for.
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> originals;
   /// Dotted path of each object of the twin, "" for the root.
   std::unordered_map<const c10::ivalue::Object*, std::string> paths;
 };

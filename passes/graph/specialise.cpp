@@ -248,12 +248,10 @@ class Specialiser {
         external_.insert(storage(tensor));
         track(tensor, emit_get_attribute(path), tensor);
       }
+    } else if (value.isTensorList()) {
+      value = c10::IValue(weights_of(object.get(), value.toTensorList(), node, path));
     } else if (holds_tensor(value)) {
-      refuse(
-          node,
-          "reads '" + path +
-              "', a container of tensors (torch.nn.LSTM and GRU keep their weights so), which is not "
-              "supported");
+      refuse(node, "reads '" + path + "', a container of tensors, which is not supported; make each an attribute");
     } else if (!value.isObject()) {
       const auto text = path + "=" + describe(value);
       if (std::find(flat_.attributes.begin(), flat_.attributes.end(), text) == flat_.attributes.end()) {
@@ -261,6 +259,46 @@ class Specialiser {
       }
     }
     get(node->output()) = std::move(value);
+  }
+
+  /// torch.nn.LSTM and GRU keep their weights in a list besides as parameters. What was saved and loaded has copies there
+  /// that share the parameters' storages; the parameters are what is trained.
+  c10::List<at::Tensor> weights_of(
+      const c10::ivalue::Object* object,
+      const c10::List<at::Tensor>& list,
+      Node* node,
+      const std::string& path) {
+    c10::List<at::Tensor> weights;
+    for (const at::Tensor& listed : list) {
+      const auto& type = object->type();
+      size_t found = 0;
+      while (found < type->numAttributes() && !is_same(object->getSlot(found), listed)) {
+        ++found;
+      }
+      if (found == type->numAttributes()) {
+        refuse(node, "reads '" + path + "', a list of tensors that are not all parameters of that module");
+      }
+      const auto& weight = object->getSlot(found).toTensor();
+      if (values_.count(weight.unsafeGetTensorImpl()) == 0) {
+        external_.insert(storage(weight));
+        track(weight, emit_get_attribute(path_of(object, type->getAttributeName(found))), weight);
+      }
+      weights.push_back(weight);
+    }
+    return weights;
+  }
+
+  bool is_same(const IValue& attribute, const at::Tensor& listed) const {
+    if (!attribute.isTensor() || !attribute.toTensor().defined() || !listed.defined()) {
+      return false;
+    }
+    const auto& tensor = attribute.toTensor();
+    if (tensor.is_same(listed)) {
+      return true;
+    }
+    const auto& own = twin_.originals.at(tensor.unsafeGetTensorImpl());
+    const auto& other = twin_.originals.at(listed.unsafeGetTensorImpl());
+    return own.is_alias_of(other) && own.storage_offset() == other.storage_offset() && own.sizes() == other.sizes();
   }
 
   std::string path_of(const c10::ivalue::Object* object, const std::string& name) {

@@ -403,6 +403,44 @@ std::string plan_of(const Module& module) {
   return module.attr(kPlanAttribute).toStringRef();
 }
 
+namespace {
+
+/// The texts of a constant list. A file holds it as a list that is made of constants.
+std::vector<std::string> texts_of(const Value* list) {
+  std::vector<std::string> texts;
+  if (list->node()->kind() == c10::prim::ListConstruct) {
+    for (const auto* element : list->node()->inputs()) {
+      texts.push_back(torch::jit::toIValue(element)->toStringRef());
+    }
+  } else {
+    const auto elements = torch::jit::toIValue(list)->toList();
+    for (const IValue& element : elements) {
+      texts.push_back(element.toStringRef());
+    }
+  }
+  return texts;
+}
+
+} // namespace
+
+LoweredStep lowered_step(const Module& module) {
+  TORCH_CHECK(is_lowered(module), "recals: this module was not made by recals.optimize, it has no planned step");
+  LoweredStep step;
+  step.method = module.attr(kMethodAttribute).toStringRef();
+  auto graph_of = [&](const std::string& name) {
+    return torch::jit::toGraphFunction(module.get_method(name).function()).graph();
+  };
+  step.graph = graph_of(kPrefix + step.method + "_step");
+  for (const auto* node : graph_of(step.method)->nodes()) {
+    if (node->kind() == ops::enter) {
+      step.signature = torch::jit::toIValue(node->input(2))->toStringRef();
+      step.attributes = texts_of(node->input(3));
+      step.attributes.pop_back(); // it counts the parameters and buffers
+    }
+  }
+  return step;
+}
+
 Module restore(const Module& module) {
   TORCH_CHECK(is_lowered(module), "recals: this module was not made by recals.optimize, there is nothing to restore");
   const auto method = module.attr(kMethodAttribute).toStringRef();

@@ -37,4 +37,15 @@ torch::jit::Module restore(const torch::jit::Module& module);
 /// The plan that `lower` stored. Throws if the module is not lowered.
 std::string plan_of(const torch::jit::Module& module);
 
+/// What a lowered module runs, and for which calls.
+struct LoweredStep {
+  std::string method; ///< the method that was rewritten
+  std::shared_ptr<torch::jit::Graph> graph; ///< of its step, as Program::compile takes it
+  std::string signature; ///< of the inputs (FlatGraph::signature)
+  std::vector<std::string> attributes; ///< FlatGraph::attributes
+};
+
+/// Throws if the module is not lowered.
+LoweredStep lowered_step(const torch::jit::Module& module);
+
 } // namespace recals

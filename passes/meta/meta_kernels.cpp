@@ -56,6 +56,7 @@ void register_kernels() {
     add_pointwise_kernels(registrar);
     add_pooling_kernels(registrar);
     add_reduction_kernels(registrar);
+    add_rnn_kernels(registrar);
     add_sampling_kernels(registrar);
     add_cpp_forms(*aten, registrar.added());
     return new std::pair(all, aten);

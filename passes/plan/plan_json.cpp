@@ -118,6 +118,10 @@ std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<
       {"recompute_seconds", plan.predicted.recompute_seconds},
       {"pack_seconds", plan.predicted.pack_seconds},
       {"plain_forward_seconds", forward_seconds},
+      {"plain_backward_seconds", graph.backward_seconds},
+      {"cost_model",
+       {{"name", graph.cost_model.name},
+        {"hash", graph.cost_model.hash.empty() ? Json(nullptr) : Json(graph.cost_model.hash)}}},
       {"recomputed_bytes", plan.predicted.recomputed_bytes},
       {"regions", regions},
       {"storages", storages},
@@ -125,6 +129,16 @@ std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<
   };
   // Names come from source files: bytes that are no UTF-8 must not throw here.
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::vector<int64_t> budgets_in(const std::string& json) {
+  std::vector<int64_t> budgets;
+  const auto document = nlohmann::json::parse(json);
+  for (const auto& device : document.at("devices")) {
+    const auto& budget = device.at("budget");
+    budgets.push_back(budget.is_null() ? kNoBudget : budget.get<int64_t>());
+  }
+  return budgets;
 }
 
 } // namespace recals::plan

@@ -3,7 +3,8 @@
 /// Plan as JSON, format version 1. Bytes are integers; nothing is rounded.
 ///
 /// { "format": 1, "devices": [{"name", "budget" (bytes or null), "peak", "held", "plain_peak", "plain_held"}],
-///   "recompute_seconds" (all runs), "pack_seconds", "plain_forward_seconds", "recomputed_bytes",
+///   "recompute_seconds" (all runs), "pack_seconds", "plain_forward_seconds", "plain_backward_seconds",
+///   "cost_model": {"name", "hash" (or null)}, "recomputed_bytes",
 ///   "regions": [{"first", "last", "module"}],
 ///   "storages": [{"name", "bytes", "device", "op", "where", "module", "internal", "slots",
 ///     "fate" ("keep", "recompute", "pack"), "packed_as" (kind or null), "packed_bytes" (or null),
@@ -17,5 +18,8 @@
 namespace recals::plan {
 
 std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<int64_t>& budgets);
+
+/// The budgets that a plan was made for, per device in its order; kNoBudget for none. `json`: what `to_json` gave.
+std::vector<int64_t> budgets_in(const std::string& json);
 
 } // namespace recals::plan

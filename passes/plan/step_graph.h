@@ -109,6 +109,12 @@ struct BackwardEvent {
   int label = -1; ///< index into StepGraph::backward_ops, the autograd node that runs; -1 none
 };
 
+/// What `seconds` come from.
+struct CostSource {
+  std::string name; ///< of the cost model; "profile": measured on the nodes themselves
+  std::string hash; ///< of the model's numbers; empty for "profile"
+};
+
 struct StepGraph {
   std::vector<std::string> devices; ///< "cpu", "cuda:0", ...
   std::vector<Storage> storages;
@@ -116,6 +122,8 @@ struct StepGraph {
   std::vector<Slot> slots;
   std::vector<BackwardEvent> backward;
   std::vector<std::string> backward_ops; ///< names of autograd nodes, for reports
+  double backward_seconds = 0; ///< estimated, of the plain step's loss and backward
+  CostSource cost_model{};
 };
 
 } // namespace recals::plan

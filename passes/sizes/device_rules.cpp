@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 
+#include "passes/sizes/recurrent_rules.h"
+
 namespace recals {
 
 namespace {
@@ -63,6 +65,9 @@ torch::jit::Operation attention(const torch::jit::Node& node) {
 torch::jit::Operation on_meta(const torch::jit::Node& node) {
   if (node.kind() == c10::aten::scaled_dot_product_attention) {
     return attention(node);
+  }
+  if (auto recurrent = recurrent_on_meta(node)) {
+    return *recurrent;
   }
   return node.getOperation();
 }

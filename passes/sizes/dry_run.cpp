@@ -59,10 +59,11 @@ DryRun dry_run(
     const std::shared_ptr<const Program>& program,
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
-    const std::string& device) {
+    const std::string& device,
+    const CostModel& cost_model) {
   const MetaKernels kernels;
   at::AutoGradMode grad_mode(true);
-  Recorder recorder(*program, device);
+  Recorder recorder(*program, device, cost_model);
   {
     MetaAllocationScope scope(recorder);
     AutocastOnMeta autocast(c10::Device(device).type());

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "passes/plan/step_graph.h"
+#include "passes/sizes/cost_model.h"
+#include "passes/sizes/ledger.h"
 #include "runtime/program.h"
 
 namespace recals {
@@ -28,11 +30,10 @@ struct StorageOrigin {
 struct DryRun {
   plan::StepGraph step; ///< nodes are those of the program, one to one
   std::vector<StorageOrigin> origins; ///< per storage of `step`
+  Ledger ledger; ///< every byte of the run; `peak` and `held` are sums over it
   std::vector<int> register_storage; ///< per register of the program: index into step.storages, -1: external
   int64_t peak = 0; ///< bytes: the most that was live at once above the start
   int64_t held = 0; ///< bytes live at the end of the forward
-  double forward_seconds = 0; ///< estimated
-  double backward_seconds = 0;
 };
 
 /// `program`: compiled for meta. `self`, `inputs`: meta twins (passes/graph/meta_twin.h). Throws c10::Error if an op has
@@ -41,6 +42,7 @@ DryRun dry_run(
     const std::shared_ptr<const Program>& program,
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
-    const std::string& device);
+    const std::string& device,
+    const CostModel& cost_model);
 
 } // namespace recals

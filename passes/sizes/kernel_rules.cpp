@@ -1,9 +1,7 @@
 #include "passes/sizes/kernel_rules.h"
 
 #include <algorithm>
-#include <functional>
 #include <unordered_map>
-#include <unordered_set>
 
 #include <ATen/ATen.h>
 
@@ -70,32 +68,78 @@ const std::unordered_map<std::string, Flops>& flops_table() {
   return table;
 }
 
-const std::unordered_set<std::string>& draws() {
-  static const std::unordered_set<std::string> table = {
-      "aten::bernoulli_",
-      "aten::bernoulli",
-      "aten::native_dropout",
-      "aten::rand",
-      "aten::rand_like",
-      "aten::randn",
-      "aten::randn_like",
-      "aten::normal_",
-      "aten::uniform_",
-      "aten::exponential_",
-      "aten::multinomial",
-      "aten::rrelu_with_noise",
-      "aten::randint",
-      "aten::randperm",
-      "aten::normal"};
+const std::unordered_map<std::string, ElementKind>& element_kinds() {
+  static const std::unordered_map<std::string, ElementKind> table = [] {
+    const std::pair<ElementKind, std::vector<const char*>> groups[] = {
+        {ElementKind::Random,
+         {"bernoulli_",
+          "bernoulli",
+          "native_dropout",
+          "rand",
+          "rand_like",
+          "randn",
+          "randn_like",
+          "normal_",
+          "uniform_",
+          "exponential_",
+          "multinomial",
+          "rrelu_with_noise",
+          "randint",
+          "randperm",
+          "normal"}},
+        {ElementKind::Transcendental,
+         {"exp",      "log", "tanh", "sigmoid",   "gelu",          "gelu_backward", "erf",      "sin",
+          "cos",      "pow", "silu", "mish",      "silu_backward", "log1p",         "_softmax", "_log_softmax",
+          "softplus", "elu", "sqrt", "logsumexp", "expm1",         "rsqrt"}},
+        {ElementKind::BatchNorm, {"native_batch_norm", "native_batch_norm_backward"}},
+        {ElementKind::Pooling,
+         {"max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward"}},
+    };
+    std::unordered_map<std::string, ElementKind> kinds;
+    for (const auto& [kind, ops] : groups) {
+      for (const auto* op : ops) {
+        kinds[std::string("aten::") + op] = kind;
+      }
+    }
+    return kinds;
+  }();
   return table;
 }
 
-const std::unordered_set<std::string>& transcendental() {
-  static const std::unordered_set<std::string> table = {
-      "aten::exp",      "aten::log",          "aten::tanh",     "aten::sigmoid",  "aten::gelu", "aten::gelu_backward",
-      "aten::erf",      "aten::sin",          "aten::cos",      "aten::pow",      "aten::silu", "aten::silu_backward",
-      "aten::_softmax", "aten::_log_softmax", "aten::softplus", "aten::elu",      "aten::mish", "aten::log1p",
-      "aten::expm1",    "aten::rsqrt",        "aten::sqrt",     "aten::logsumexp"};
+const std::unordered_map<std::string, WorkKind>& kinds() {
+  static const std::unordered_map<std::string, WorkKind> table = {
+      {"aten::mm", WorkKind::Matmul},
+      {"aten::mv", WorkKind::Matmul},
+      {"aten::dot", WorkKind::Matmul},
+      {"aten::bmm", WorkKind::Matmul},
+      {"aten::addmm", WorkKind::Matmul},
+      {"aten::baddbmm", WorkKind::Matmul},
+      {"aten::convolution", WorkKind::Convolution},
+      {"aten::convolution_backward", WorkKind::Convolution},
+      {"aten::sum", WorkKind::Reduction},
+      {"aten::mean", WorkKind::Reduction},
+      {"aten::amax", WorkKind::Reduction},
+      {"aten::var_mean", WorkKind::Reduction},
+      {"aten::_softmax", WorkKind::Reduction},
+      {"aten::_softmax_backward_data", WorkKind::Reduction},
+      {"aten::_log_softmax", WorkKind::Reduction},
+      {"aten::_log_softmax_backward_data", WorkKind::Reduction},
+      {"aten::native_layer_norm", WorkKind::Reduction},
+      {"aten::native_layer_norm_backward", WorkKind::Reduction},
+      {"aten::native_group_norm", WorkKind::Reduction},
+      {"aten::native_group_norm_backward", WorkKind::Reduction},
+      {"aten::native_batch_norm", WorkKind::Reduction},
+      {"aten::native_batch_norm_backward", WorkKind::Reduction},
+      {"aten::copy_", WorkKind::Copy},
+      {"aten::clone", WorkKind::Copy},
+      {"aten::_to_copy", WorkKind::Copy},
+      {"aten::cat", WorkKind::Copy},
+      {"aten::fill_", WorkKind::Copy},
+      {"aten::zero_", WorkKind::Copy},
+      {"aten::zeros", WorkKind::Copy},
+      {"aten::zeros_like", WorkKind::Copy},
+      {"aten::ones_like", WorkKind::Copy},
+  };
   return table;
 }
 
@@ -115,7 +159,7 @@ bool runs_as_one(const std::string& op) {
 
 Work work_of(const KernelCall& call) {
   Work work;
-  if (call.op.rfind("aten::empty", 0) == 0 || is_view(call)) {
+  if (call.op.rfind("aten::empty", 0) == 0 || call.op == "aten::set_" || is_view(call)) {
     return work;
   }
   auto flops = flops_table().find(call.op);
@@ -130,29 +174,20 @@ Work work_of(const KernelCall& call) {
     add_bytes(output, written);
   }
   work.bytes += written;
-  const int64_t elements = numel_at(call.outputs, 0);
-  if (draws().count(call.op) != 0) {
-    work.draws = elements;
+  if (const auto kind = kinds().find(call.op); kind != kinds().end()) {
+    work.kind = kind->second;
   }
-  if (transcendental().count(call.op) != 0) {
-    work.transcendentals = elements;
+  if (const auto* output = tensor_at(call.outputs, 0)) {
+    work.dtype = output->scalar_type();
+  }
+  if (const auto kind = element_kinds().find(call.op); kind != element_kinds().end()) {
+    work.element_kind = kind->second;
+    work.elements = numel_at(call.outputs, 0);
+    if (work.element_kind == ElementKind::Pooling && call.op.ends_with("_backward")) {
+      work.elements = numel_at(call.inputs, 0); // the gradient, not the larger result
+    }
   }
   return work;
-}
-
-double seconds_of(const Work& work) {
-  // One core of a server CPU with AVX2: measured on the ops of a GPT block (docs/memory-model.md tells how).
-  constexpr double kFlopsPerSecond = 120e9;
-  constexpr double kBytesPerSecond = 12e9;
-  constexpr double kSecondsPerDraw = 3e-9;
-  constexpr double kSecondsPerTranscendental = 0.4e-9;
-  constexpr double kSecondsPerCall = 3e-6;
-  if (work.bytes == 0) {
-    return 0;
-  }
-  return kSecondsPerCall + std::max(work.flops / kFlopsPerSecond, static_cast<double>(work.bytes) / kBytesPerSecond) +
-      static_cast<double>(work.draws) * kSecondsPerDraw +
-      static_cast<double>(work.transcendentals) * kSecondsPerTranscendental;
 }
 
 } // namespace recals

@@ -27,16 +27,34 @@ int64_t scratch_bytes(const KernelCall& call);
 /// reduce into the storage of their elementwise result. 0 for all others.
 int64_t retained_bytes(const KernelCall& call);
 
-struct Work {
-  double flops = 0; ///< multiply-adds count two
-  int64_t bytes = 0; ///< read and written
-  int64_t draws = 0; ///< random numbers
-  int64_t transcendentals = 0; ///< exp, tanh, erf, ... per element
+/// What limits a kernel.
+enum class WorkKind : uint8_t {
+  Pointwise, ///< bytes; all that is nothing else
+  Matmul, ///< floating-point operations, or bytes
+  Convolution,
+  Reduction, ///< bytes, of which far fewer are written than read; or rows that are read more than once
+  Copy, ///< bytes, moved and not changed
 };
 
-Work work_of(const KernelCall& call);
+/// What an op costs per element besides moving its bytes, or more than moving them.
+enum class ElementKind : uint8_t {
+  None,
+  Random, ///< numbers drawn
+  Transcendental, ///< exp, tanh, erf, ... evaluated
+  BatchNorm, ///< elements normalised over the batch
+  Pooling, ///< windows; their size matters little
+};
 
-/// Seconds on one core of a common server CPU (the constants are in kernel_rules.cpp). Only ratios matter to a plan.
-double seconds_of(const Work& work);
+struct Work {
+  WorkKind kind = WorkKind::Pointwise;
+  c10::ScalarType dtype = c10::kFloat; ///< of the first output
+  double flops = 0; ///< multiply-adds count two
+  int64_t bytes = 0; ///< read and written
+  ElementKind element_kind = ElementKind::None;
+  int64_t elements = 0; ///< of that kind
+};
+
+/// cost_model.h makes seconds of it.
+Work work_of(const KernelCall& call);
 
 } // namespace recals

@@ -1,8 +1,10 @@
 #include "passes/sizes/recorder.h"
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_set>
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Allocator.h>
 
@@ -52,6 +54,7 @@ struct KernelContext : public at::ObserverContext {
   std::string op;
   std::vector<c10::IValue> inputs;
   bool counts = false;
+  bool replays = false;
 };
 
 /// What the device runs as one: an op with a kernel of its own. Composite ops are made of others, which are seen themselves.
@@ -71,7 +74,10 @@ bool is_kernel(const c10::OperatorName& name) {
 std::unique_ptr<at::ObserverContext> on_kernel_begin(const at::RecordFunction& function) {
   auto context = std::make_unique<KernelContext>();
   const auto name = function.operator_name();
-  if (recording != nullptr && name && is_kernel(*name)) {
+  if (recording != nullptr && !name && std::string_view(function.name()) == "recals::replay_node") {
+    context->replays = true;
+    recording->replay_begins(static_cast<int>(function.inputs().at(0).toInt()));
+  } else if (recording != nullptr && name && is_kernel(*name)) {
     context->counts = true;
     if (kernel_depth++ == 0) {
       recording->kernel_begins();
@@ -84,6 +90,9 @@ std::unique_ptr<at::ObserverContext> on_kernel_begin(const at::RecordFunction& f
 
 void on_kernel_end(const at::RecordFunction& function, at::ObserverContext* base) {
   auto* context = static_cast<KernelContext*>(base);
+  if (context->replays && recording != nullptr) {
+    recording->replay_ends();
+  }
   if (!context->counts || recording == nullptr) {
     return;
   }
@@ -121,7 +130,7 @@ class HostAllocations : public c10::MemoryReportingInfoBase {
 
 std::unique_ptr<at::ObserverContext> backward_begins(const at::RecordFunction& function) {
   if (recording != nullptr) {
-    recording->backward_op_begins(function.name());
+    recording->backward_op_begins(function.name(), function.seqNr());
   }
   return nullptr;
 }
@@ -134,13 +143,15 @@ void backward_ends(const at::RecordFunction&, at::ObserverContext*) {
 
 } // namespace
 
-Recorder::Recorder(const Program& program, const std::string& device)
+Recorder::Recorder(const Program& program, const std::string& device, const CostModel& cost_model)
     : program_(program),
+      cost_model_(cost_model),
       register_block_(program.registers.size(), -1),
       register_external_(program.registers.size(), nullptr) {
   TORCH_CHECK(recording == nullptr, "recals: a dry run inside a dry run");
   auto& step = result_.step;
   step.devices = {device};
+  step.cost_model = cost_model.source();
   for (const auto& node : program.nodes) {
     plan::Node entry;
     entry.op = node.name;
@@ -196,6 +207,7 @@ void Recorder::allocated(const MetaBlock& block) {
 
 void Recorder::counted(const MetaBlock& block) {
   blocks_[block.id] = {block.bytes, -1, !after_forward_};
+  ledger_.allocated(block.id, block.bytes);
   live_ += block.bytes;
   at_peak(live_);
   if (after_forward_) {
@@ -230,6 +242,7 @@ void Recorder::grown(const c10::Storage& storage, int64_t bytes) {
     return;
   }
   const int64_t extra = bytes - known->second.bytes;
+  ledger_.grown(block->id, extra);
   known->second.bytes = bytes;
   if (known->second.storage >= 0) {
     result_.step.storages[known->second.storage].bytes = bytes;
@@ -248,6 +261,7 @@ void Recorder::freed(const MetaBlock& block) {
     return;
   }
   live_ -= known->second.bytes;
+  ledger_.freed(block.id);
   if (after_forward_ && !known->second.of_forward) {
     change(-known->second.bytes);
   }
@@ -268,6 +282,7 @@ int Recorder::storage_of(int64_t block) {
     storage.internal = true;
     result_.step.storages.push_back(std::move(storage));
     result_.origins.push_back({node_, -1, -1});
+    ledger_.is_storage(block, info.storage);
   }
   return info.storage;
 }
@@ -282,6 +297,8 @@ void Recorder::run_begins(const std::vector<at::Tensor>& registers) {
 
 void Recorder::node_begins(int node) {
   node_ = node;
+  ledger_.begin(Phase::Forward, node, -1);
+  sequences_.resize(node + 1, at::sequence_number::peek()); // assignments of attributes are not told
   node_blocks_.clear();
   node_start_ = live_;
   node_peak_ = live_;
@@ -359,7 +376,11 @@ void Recorder::slot_event(BackwardEvent::Kind kind, int slot) {
 void Recorder::kernel_ran(const KernelCall& call) {
   for (const auto& output : call.outputs) {
     if (output.isTensor() && output.toTensor().defined() && output.toTensor().has_storage()) {
-      grown(output.toTensor().storage(), static_cast<int64_t>(output.toTensor().storage().nbytes()));
+      const auto& tensor = output.toTensor();
+      grown(tensor.storage(), static_cast<int64_t>(tensor.storage().nbytes()));
+      if (const auto* block = block_of(tensor.storage())) {
+        ledger_.is_dtype(block->id, tensor.scalar_type());
+      }
     }
   }
   if (const int64_t bytes = retained_bytes(call); bytes > 0) {
@@ -368,6 +389,7 @@ void Recorder::kernel_ran(const KernelCall& call) {
   const int64_t scratch = scratch_bytes(call);
   if (scratch > 0) {
     at_peak(live_ + scratch);
+    ledger_.scratch(scratch);
     if (after_forward_) {
       BackwardEvent event;
       event.kind = BackwardEvent::Kind::Peak;
@@ -376,20 +398,38 @@ void Recorder::kernel_ran(const KernelCall& call) {
       result_.step.backward.push_back(event);
     }
   }
-  const double seconds = seconds_of(work_of(call));
+  const double seconds = seconds_of(work_of(call), cost_model_);
+  ledger_.add_seconds(seconds);
   if (after_forward_) {
-    result_.backward_seconds += seconds;
-  } else {
-    result_.forward_seconds += seconds;
-    if (node_ >= 0) {
-      result_.step.nodes[node_].seconds += seconds;
-    }
+    result_.step.backward_seconds += seconds;
+  } else if (node_ >= 0) {
+    result_.step.nodes[node_].seconds += seconds;
   }
 }
 
-void Recorder::backward_op_begins(const std::string& name) {
+int Recorder::node_of(int64_t sequence) const {
+  // Autograd nodes of the loss come after those of the module; what accumulates gradients has the number -1.
+  if (sequence < 0 || static_cast<uint64_t>(sequence) >= sequences_.back()) {
+    return -1;
+  }
+  const auto next = std::upper_bound(sequences_.begin(), sequences_.end() - 1, static_cast<uint64_t>(sequence));
+  return static_cast<int>(next - sequences_.begin()) - 1;
+}
+
+void Recorder::backward_op_begins(const std::string& name, int64_t sequence) {
   labels_.push_back(static_cast<int>(result_.step.backward_ops.size()));
   result_.step.backward_ops.push_back(name);
+  ledger_.begin(Phase::Backward, node_of(sequence), labels_.back());
+}
+
+void Recorder::replay_begins(int node) {
+  backward_nodes_.push_back(ledger_.now().node);
+  ledger_.begin(Phase::Replay, node, labels_.empty() ? -1 : labels_.back());
+}
+
+void Recorder::replay_ends() {
+  ledger_.begin(Phase::Backward, backward_nodes_.back(), labels_.empty() ? -1 : labels_.back());
+  backward_nodes_.pop_back();
 }
 
 void Recorder::backward_op_ends() {
@@ -400,6 +440,8 @@ void Recorder::backward_op_ends() {
 
 void Recorder::forward_ends(const std::vector<at::Tensor>& outputs) {
   after_forward_ = true;
+  sequences_.resize(program_.nodes.size() + 1, at::sequence_number::peek()); // the last: where the loss begins
+  ledger_.forward_ends();
   result_.held = live_;
   auto& step = result_.step;
   for (const auto& output : outputs) {
@@ -510,6 +552,7 @@ DryRun Recorder::finish() {
   for (int64_t block : register_block_) {
     result_.register_storage.push_back(block < 0 ? -1 : storage_of(block));
   }
+  result_.ledger = ledger_.finish();
   return std::move(result_);
 }
 

@@ -8,8 +8,10 @@
 #include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include "passes/sizes/cost_model.h"
 #include "passes/sizes/dry_run.h"
 #include "passes/sizes/kernel_rules.h"
+#include "passes/sizes/ledger.h"
 #include "passes/sizes/meta_allocator.h"
 #include "runtime/observer.h"
 
@@ -17,7 +19,7 @@ namespace recals {
 
 class Recorder : public Observer, public MetaAllocationListener {
  public:
-  Recorder(const Program& program, const std::string& device);
+  Recorder(const Program& program, const std::string& device, const CostModel& cost_model);
   ~Recorder() override;
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -39,8 +41,11 @@ class Recorder : public Observer, public MetaAllocationListener {
   void kernel_begins();
   void kernel_ends();
   void kernel_ran(const KernelCall& call);
-  void backward_op_begins(const std::string& name);
+  /// `sequence`: the number that the autograd node got when the forward made it.
+  void backward_op_begins(const std::string& name, int64_t sequence);
   void backward_op_ends();
+  void replay_begins(int node);
+  void replay_ends();
 
  private:
   struct Block {
@@ -55,8 +60,10 @@ class Recorder : public Observer, public MetaAllocationListener {
   void at_peak(int64_t bytes);
   void change(int64_t bytes);
   void find_writes();
+  int node_of(int64_t sequence) const;
 
   const Program& program_;
+  const CostModel& cost_model_;
   DryRun result_;
   std::unordered_map<int64_t, Block> blocks_;
   std::vector<int64_t> register_block_; ///< -1: not allocated in this run
@@ -70,6 +77,9 @@ class Recorder : public Observer, public MetaAllocationListener {
   int node_ = -1;
   bool after_forward_ = false;
   std::vector<int> labels_;
+  std::vector<uint64_t> sequences_; ///< per forward node: of the first autograd node that it makes
+  std::vector<int> backward_nodes_; ///< of the autograd nodes that wait for a replay
+  LedgerWriter ledger_;
   std::optional<c10::DebugInfoGuard> host_;
   at::CallbackHandle kernels_ = 0;
   at::CallbackHandle backward_ops_ = 0;

@@ -10,6 +10,8 @@
 
 #include <ATen/Parallel.h>
 
+#include "passes/meta/rnn.h"
+
 namespace recals {
 
 const at::Tensor* defined(const std::vector<c10::IValue>& values, size_t i) {
@@ -194,12 +196,40 @@ int64_t euclidean_distance(const KernelCall& call) {
   return bytes;
 }
 
+/// Weights in padded rows, the gates, the bias, and what oneDNN needs for itself.
+int64_t lstm_layer(const at::Tensor& input, int64_t hidden) {
+  const int64_t inside = input.size(2);
+  const int64_t gates = lstm_row(4 * hidden);
+  return 4 * (4 * hidden + (inside + hidden) * gates + input.size(1) * hidden) +
+      lstm_gates_bytes(input.size(0), input.size(1), hidden) + 18 * KiB;
+}
+
+int64_t lstm_forward(const KernelCall& call) {
+  const auto* input = defined(call.inputs, 0);
+  return input == nullptr || input->dim() != 3 ? 0 : lstm_layer(*input, call.inputs.at(10).toInt());
+}
+
+/// The gradients of weights whose rows are padded are made in padded rows, too.
+int64_t lstm_backward(const KernelCall& call) {
+  const auto* input = defined(call.inputs, 0);
+  if (input == nullptr || input->dim() != 3) {
+    return 0;
+  }
+  const int64_t hidden = call.inputs.at(15).toInt();
+  const int64_t padded = hidden % 16 == 0 ? 0 : (input->size(2) + hidden) * (lstm_row(4 * hidden) + 16);
+  const auto* gradient = defined(call.inputs, 10);
+  const int64_t copy = gradient == nullptr || gradient->is_contiguous() ? 0 : nbytes(gradient);
+  return lstm_layer(*input, hidden) + copy + 4 * (padded + 4 * hidden + 2 * input->size(1) * hidden);
+}
+
 using Rule = int64_t (*)(const KernelCall&);
 
 const std::unordered_map<std::string, Rule>& rules() {
   static const std::unordered_map<std::string, Rule> table = {
       {"aten::convolution", &convolution_scratch},
       {"aten::convolution_backward", &convolution_backward_scratch},
+      {"aten::mkldnn_rnn_layer", &lstm_forward},
+      {"aten::mkldnn_rnn_layer_backward", &lstm_backward},
       {"aten::native_batch_norm", &batch_norm},
       {"aten::native_batch_norm_backward", &batch_norm_backward},
       {"aten::native_group_norm_backward", &group_norm_backward},

@@ -9,17 +9,21 @@ Importing the package also registers the ``recals::`` operators, which is all th
 from recals import passes
 from recals._errors import BudgetError, RecalsError
 from recals._load import __version__
+from recals.calibration import calibrate, cost_model
 from recals.counting import counters, reset_counters
-from recals.estimation import Estimate, estimate
+from recals.estimation import estimate
 from recals.memory import MemoryUse, track_memory
 from recals.optimization import optimize, plan_of, restore
+from recals.report import Report
 
 __all__ = [
     "BudgetError",
-    "Estimate",
     "MemoryUse",
     "RecalsError",
+    "Report",
     "__version__",
+    "calibrate",
+    "cost_model",
     "counters",
     "estimate",
     "optimize",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,24 @@ import torch
 
 Budget = int | str | Mapping[str, int | str]
 """Bytes, "512MiB", "50%" of the plain step's own peak, or one of those for each device by name."""
+
+CostModel = str | os.PathLike[str]
+"""Where times come from: "built-in", "calibrated", "profile", or the path of a file (docs/cost-model.md)."""
+
+
+def cost_model_text(cost_model: CostModel | None) -> str:
+    """As the extension takes it; "" lets RECALS_COST_MODEL decide."""
+    if cost_model is None:
+        return ""
+    if not isinstance(cost_model, str | os.PathLike):
+        raise TypeError(
+            "recals: a cost model is 'built-in', 'calibrated', 'profile' or the path of a file, not "
+            f"{cost_model!r} ({type(cost_model).__name__})"
+        )
+    text = os.fspath(cost_model)
+    if not text:
+        raise ValueError("recals: the path of the cost model is empty")
+    return text
 
 
 def script_module(module: object, what: str) -> torch.jit.ScriptModule:

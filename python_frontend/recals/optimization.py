@@ -9,11 +9,16 @@ import torch
 from torch.jit._recursive import wrap_cpp_module
 
 from recals._load import _C
-from recals.arguments import Budget, example_tuple, limits, script_module
+from recals.arguments import Budget, CostModel, cost_model_text, example_tuple, limits, script_module
 
 
 def optimize(
-    module: torch.jit.ScriptModule, example_inputs: Any, budget: Budget, *, method: str = "forward"
+    module: torch.jit.ScriptModule,
+    example_inputs: Any,
+    budget: Budget,
+    *,
+    method: str = "forward",
+    cost_model: CostModel | None = None,
 ) -> torch.jit.ScriptModule:
     """A module that is used exactly as `module`, and whose training step stays within `budget`.
 
@@ -29,6 +34,10 @@ def optimize(
         budget: the most bytes that a step (forward, loss, backward) may hold above parameters, their gradients, and
             inputs: an int, "512MiB", "50%" of the plain step's own peak, or a dict from device name to those.
         method: the method that is called in training.
+        cost_model: where the times of ops come from: "built-in", "calibrated" (by `recals.calibrate`), the path of such
+            a file, or "profile" to measure this step's ops on the example inputs, which must then be real data. By
+            default what the environment variable RECALS_COST_MODEL says, else "built-in". It decides which of the plans
+            within the budget is thought the fastest, and never bits or bytes.
 
     Raises:
         BudgetError: no plan fits; its `smallest` and its text give the smallest budget that works.
@@ -40,7 +49,7 @@ def optimize(
     texts = limits(budget)
     if _C.is_lowered(module._c):
         module = restore(module)
-    return wrap_cpp_module(_C.optimise(module._c, method, inputs, texts))
+    return wrap_cpp_module(_C.optimise(module._c, method, inputs, texts, cost_model_text(cost_model)))
 
 
 def restore(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -52,7 +61,8 @@ def restore(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
 
 def plan_of(module: torch.jit.ScriptModule) -> dict[str, Any]:
-    """The plan that `module` runs (docs/plan-format.md): budgets, predicted peaks in bytes, regions, and for every
-    storage its fate and the reason. Raises RecalsError if `module` was not made by `optimize`."""
+    """The plan that `module` runs (docs/plan-format.md): budgets, predicted peaks in bytes, the cost model that it was
+    made with, regions, and for every storage its fate and the reason. Raises RecalsError if `module` was not made by
+    `optimize`."""
     plan: dict[str, Any] = json.loads(_C.plan_of(script_module(module, "plan_of")._c))
     return plan

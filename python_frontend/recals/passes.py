@@ -14,7 +14,8 @@ import torch
 from torch.jit._recursive import wrap_cpp_module
 
 from recals._load import _C
-from recals.arguments import Budget, example_tuple, limits, script_module
+from recals.arguments import Budget, CostModel, cost_model_text, example_tuple, limits, script_module
+from recals.report import Report, report_from
 
 
 class Analysis:
@@ -36,10 +37,9 @@ class Analysis:
         return list(self._handle.attributes)
 
     @property
-    def sizes(self) -> dict[str, Any]:
-        """Peak and held bytes, storages, estimated seconds."""
-        sizes: dict[str, Any] = json.loads(self._handle.estimate())
-        return sizes
+    def report(self) -> Report:
+        """What the plain step holds, as `recals.estimate` gives it."""
+        return report_from(self._handle.report())
 
 
 class Planned:
@@ -66,16 +66,27 @@ class Planned:
         return int(self._handle.simulated_peak)
 
     @property
+    def report(self) -> Report:
+        """What the step holds under the plan."""
+        return report_from(self._handle.report(self._analysis._handle))
+
+    @property
     def plan(self) -> dict[str, Any]:
         """The plan as `recals.plan_of` gives it."""
         plan: dict[str, Any] = json.loads(self._handle.json(self._analysis._handle))
         return plan
 
 
-def analyse(module: torch.jit.ScriptModule, example_inputs: Any, *, method: str = "forward") -> Analysis:
+def analyse(
+    module: torch.jit.ScriptModule,
+    example_inputs: Any,
+    *,
+    method: str = "forward",
+    cost_model: CostModel | None = None,
+) -> Analysis:
     """passes/graph and passes/sizes. Errors are those of `recals.optimize`."""
     module = script_module(module, "analyse")
-    return Analysis(_C.analyse(module._c, method, example_tuple(example_inputs)), method)
+    return Analysis(_C.analyse(module._c, method, example_tuple(example_inputs), cost_model_text(cost_model)), method)
 
 
 def plan(analysis: Analysis, budget: Budget) -> Planned:

@@ -92,6 +92,8 @@ TEST(PlanJson, HasWhatTheHeaderSays) {
           "recompute_seconds",
           "pack_seconds",
           "plain_forward_seconds",
+          "plain_backward_seconds",
+          "cost_model",
           "recomputed_bytes",
           "regions",
           "storages",
@@ -112,6 +114,28 @@ TEST(PlanJson, HasWhatTheHeaderSays) {
           "packed_bytes",
           "cache_from",
           "reason"}));
+}
+
+TEST(PlanJson, SaysWhereTimesComeFrom) {
+  StepBuilder step;
+  step.node("a", {}, {1});
+  step.graph.backward_seconds = 0.25;
+  step.graph.cost_model = {"some model", "0123456789abcdef"};
+  auto json = Json::parse(to_json(step.graph, keep_all(step.graph), {kNoBudget}));
+  EXPECT_EQ(json["plain_backward_seconds"].get<double>(), 0.25);
+  EXPECT_EQ(json["cost_model"]["name"], "some model");
+  EXPECT_EQ(json["cost_model"]["hash"], "0123456789abcdef");
+  step.graph.cost_model = {"profile", ""};
+  json = Json::parse(to_json(step.graph, keep_all(step.graph), {kNoBudget}));
+  EXPECT_EQ(json["cost_model"]["name"], "profile");
+  EXPECT_TRUE(json["cost_model"]["hash"].is_null());
+}
+
+TEST(PlanJson, BudgetsCanBeReadBack) {
+  StepBuilder step({"cpu", "cuda:0"});
+  step.node("a", {}, {1});
+  const std::vector<int64_t> budgets{kNoBudget, (int64_t{1} << 62) + 1};
+  EXPECT_EQ(budgets_in(to_json(step.graph, keep_all(step.graph), budgets)), budgets);
 }
 
 TEST(PlanJson, IntegersAreExact) {

@@ -81,5 +81,38 @@ TEST(MemoryTracker, CountsEveryByteAboveItsStart) {
   EXPECT_EQ(tracker->devices().at("cpu").live, 400);
 }
 
+TEST(MemoryTracker, ALongCurveStaysSmallAndKeepsItsPeaks) {
+  auto tracker = MemoryTracker::start(/*with_curve=*/true);
+  tracker->stop();
+  const c10::Device device(c10::kCPU);
+  const int64_t events = 5 * static_cast<int64_t>(MemoryTracker::kMostPoints);
+  int64_t live = 0;
+  for (int64_t i = 0; i < events; ++i) {
+    // A slow saw with two needles, one event long.
+    int64_t bytes = i % 1000 < 500 ? 10 : -10;
+    if (i == 123457 || i == 300001) {
+      bytes = 1'000'000 + i;
+    } else if (i == 123458 || i == 300002) {
+      bytes = -1'000'000 - (i - 1);
+    }
+    live += bytes;
+    tracker->reportMemoryUsage(nullptr, bytes, 0, 0, device);
+  }
+  const auto cpu = tracker->devices().at("cpu");
+  EXPECT_EQ(cpu.live, live);
+  EXPECT_LE(cpu.curve.size(), MemoryTracker::kMostPoints);
+  EXPECT_GT(cpu.curve.size(), MemoryTracker::kMostPoints / 4);
+  int64_t highest = 0;
+  int needles = 0;
+  for (size_t i = 0; i < cpu.curve.size(); ++i) {
+    highest = std::max(highest, cpu.curve[i].live);
+    needles += cpu.curve[i].live > 1'000'000 ? 1 : 0;
+    EXPECT_TRUE(i == 0 || cpu.curve[i - 1].seconds <= cpu.curve[i].seconds);
+  }
+  EXPECT_EQ(highest, cpu.peak);
+  EXPECT_EQ(needles, 2);
+  EXPECT_EQ(tracker->live().at("cpu"), live);
+}
+
 } // namespace
 } // namespace recals
