@@ -201,13 +201,14 @@ namespace {
 
 /// Eager Python passes a number beside a tensor as a tensor of 8 bytes, which products save; TorchScript passes the number.
 /// So many bytes more does the eager module hold, per node.
-std::vector<int64_t> bytes_of_numbers(const Program& program) {
+std::vector<int64_t> bytes_of_numbers(const Program& program, const std::vector<bool>& differentiable) {
   std::vector<int64_t> bytes;
-  for (const auto& node : program.nodes) {
+  for (size_t n = 0; n < program.nodes.size(); ++n) {
+    const auto& node = program.nodes[n];
     const auto* schema = node.source == nullptr ? nullptr : node.source->maybeSchema();
     const bool product = schema != nullptr && schema->overload_name() == "Scalar" &&
         (schema->name() == "aten::mul" || schema->name() == "aten::div");
-    bytes.push_back(product ? 8 : 0);
+    bytes.push_back(product && differentiable[n] ? 8 : 0);
   }
   return bytes;
 }
@@ -215,7 +216,7 @@ std::vector<int64_t> bytes_of_numbers(const Program& program) {
 } // namespace
 
 Report report_of(const Analysis& analysis) {
-  return make_report(analysis.sizes, bytes_of_numbers(*analysis.program));
+  return make_report(analysis.sizes, bytes_of_numbers(*analysis.program, analysis.sizes.differentiable));
 }
 
 Report report_of(const Analysis& analysis, const Planned& planned) {

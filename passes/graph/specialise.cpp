@@ -808,7 +808,8 @@ class Specialiser {
           "); one device for all is supported");
       device = own;
     }
-    return device.value_or(c10::kCPU);
+    // A module without data is analysed as it would run on the CPU.
+    return device && !device->is_meta() ? *device : c10::Device(c10::kCPU);
   }
 
   MetaTwin twin_;
