@@ -61,6 +61,17 @@ void Chain::measure(int device) {
       crossing[static_cast<size_t>(i) * (stages_ + 1) + k] += crossing[static_cast<size_t>(i + 1) * (stages_ + 1) + k];
     }
   }
+  // What a later stage saved is gone when the backward comes to the stage that made it.
+  std::vector<int64_t> own(stages_, 0);
+  std::vector<uint8_t> counted(index_.storages, 0);
+  for (size_t slot = 0; slot < index_.slot_storage.size(); ++slot) {
+    const int s = index_.slot_storage[slot];
+    const int stage = stage_of_[index_.slot_node[slot]];
+    if (of_device(s) && !counted[s] && stage == stage_of_[index_.producer[s]]) {
+      counted[s] = 1;
+      own[stage] += index_.bytes[s];
+    }
+  }
   // The backward is at the stage of the node whose slot was used last.
   int64_t live = 0;
   int stage = stages_ - 1;
@@ -85,7 +96,7 @@ void Chain::measure(int device) {
   unit_ = std::max<int64_t>(1, (most + kMemory - 1) / kMemory);
   for (int i = 0; i < stages_; ++i) {
     saved_.push_back(in_steps(saved[i]));
-    backward_.push_back(in_steps(backward[i]));
+    backward_.push_back(in_steps(backward[i] + own[i]));
   }
   for (const int64_t bytes : crossing) {
     crossing_.push_back(in_steps(bytes));
@@ -104,10 +115,10 @@ void Chain::fill() {
       const int j = i + length - 1;
       Cell* const cells = &cell(i, j, 0);
       const int saved = saved_[i];
-      for (int m = saved; m <= kMemory; ++m) {
+      for (int m = std::max(length == 1 ? 0 : saved, backward_[i]); m <= kMemory; ++m) {
         if (length == 1) {
-          cells[m] = {saved + backward_[i] <= m ? 0 : kImpossible, 0};
-        } else if (m - saved >= backward_[i]) {
+          cells[m] = {0, 0};
+        } else {
           cells[m] = {cell(i + 1, j, m - saved).extra, 0};
         }
       }

@@ -65,7 +65,7 @@ class Chain {
   int64_t unit_ = 1; ///< bytes per step of memory
   // In steps of memory.
   std::vector<int> saved_; ///< per stage
-  std::vector<int> backward_; ///< per stage: gradients and temporaries at its backward
+  std::vector<int> backward_; ///< per stage: what it saved for itself, gradients and temporaries at its backward
   std::vector<int> crossing_; ///< [stage i][stage k]: made in i..k-1 and read in k or later
   std::vector<Cell> cells_;
 };
