@@ -212,6 +212,8 @@ PYBIND11_MODULE(_C, m) {
     out["recomputed_nodes"] = c.recomputed_nodes.load();
     out["recomputed_bytes"] = c.recomputed_bytes.load();
     out["recompute_seconds"] = static_cast<double>(c.recompute_nanoseconds.load()) * 1e-9;
+    out["packs"] = c.packs.load();
+    out["unpacks"] = c.unpacks.load();
     return out;
   });
   m.def("reset_counters", &reset_counters);

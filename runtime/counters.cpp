@@ -16,7 +16,9 @@ void reset_counters() {
         &c.replays,
         &c.recomputed_nodes,
         &c.recomputed_bytes,
-        &c.recompute_nanoseconds}) {
+        &c.recompute_nanoseconds,
+        &c.packs,
+        &c.unpacks}) {
     counter->store(0);
   }
 }

@@ -17,6 +17,8 @@ struct Counters {
   std::atomic<int64_t> recomputed_nodes{0};
   std::atomic<int64_t> recomputed_bytes{0}; ///< bytes of the outputs of replayed nodes
   std::atomic<int64_t> recompute_nanoseconds{0};
+  std::atomic<int64_t> packs{0}; ///< storages that were packed
+  std::atomic<int64_t> unpacks{0};
 };
 
 RECALS_API Counters& counters();

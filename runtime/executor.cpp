@@ -29,7 +29,7 @@ class Run {
     for (size_t reg = 0; reg < base_.size(); ++reg) {
       base_[reg] = static_cast<int>(reg);
     }
-    if (at::GradMode::is_enabled() && program_->recomputes) {
+    if (at::GradMode::is_enabled() && program_->drops) {
       frame_ = std::make_shared<Frame>(program_);
     }
   }
@@ -62,7 +62,7 @@ class Run {
     }
     tensors_.clear();
     if (frame_) {
-      frame_->seal();
+      frame_->seal(std::move(base_));
     }
     return outputs;
   }
@@ -92,6 +92,9 @@ class Run {
     find_bases(node, inputs, outputs);
     if (at::GradMode::is_enabled() && (observer_ != nullptr || may_drop(node))) {
       drop_slots(n, inputs, outputs, since);
+    }
+    if (frame_ && node.replayed) {
+      frame_->after_node(n);
     }
     if (observer_ != nullptr) {
       observer_->node_ends(n, outputs);
@@ -125,8 +128,8 @@ class Run {
     if (!frame_) {
       return false;
     }
-    auto dropped = [&](int reg) { return program_->registers[base_[reg]].recomputed; };
-    return !node.dropped.empty() || std::any_of(node.inputs.begin(), node.inputs.end(), dropped) ||
+    auto dropped = [&](int reg) { return program_->registers[base_[reg]].dropped(); };
+    return !node.internals.empty() || std::any_of(node.inputs.begin(), node.inputs.end(), dropped) ||
         std::any_of(node.outputs.begin(), node.outputs.end(), dropped);
   }
 
@@ -136,25 +139,33 @@ class Run {
       const std::vector<at::Tensor>& outputs,
       uint64_t since) {
     const auto& node = program_->nodes[n];
+    // All that is packed is packed before any of it goes, as the plan counts it.
+    std::vector<std::pair<torch::autograd::SavedVariable*, std::unique_ptr<torch::autograd::SavedVariableHooks>>> hooks;
     for_each_owned_slot(outputs, since, shown_by(node, inputs, outputs), [&](const OwnedSlot& slot) {
-      int dropped = -1;
-      if (slot.reg >= 0 && program_->registers[base_[slot.reg]].recomputed) {
-        dropped = base_[slot.reg];
-      }
-      for (const auto& internal : node.dropped) {
+      int reg = slot.reg >= 0 ? base_[slot.reg] : -1;
+      for (const auto& internal : node.internals) {
         if (slot.internal == internal.number) {
-          dropped = internal.reg;
+          reg = internal.reg;
         }
       }
-      if (frame_ && dropped >= 0) {
-        slot.saved.register_hooks(frame_->drop(dropped, slot.tensor));
-      } else if (observer_ != nullptr) {
+      if (frame_ && reg >= 0 && program_->registers[reg].dropped()) {
+        hooks.emplace_back(&slot.saved, frame_->drop(reg, slot.tensor, n));
+        return;
+      }
+      if (frame_ && reg >= 0 && node.recipe != nullptr && reg == node.recipe_reg) {
+        frame_->keep_internal(reg, slot.tensor);
+      }
+      if (observer_ != nullptr) {
         const int shown = slot.reg >= 0 ? base_[slot.reg] : -1;
-        if (auto hooks = observer_->slot_saved({n, slot.tensor, shown, slot.internal})) {
-          slot.saved.register_hooks(std::move(hooks));
+        const auto saved_by = slot.node.name() + "." + slot.member;
+        if (auto recording = observer_->slot_saved({n, slot.tensor, shown, slot.internal, saved_by})) {
+          hooks.emplace_back(&slot.saved, std::move(recording));
         }
       }
     });
+    for (auto& [saved, hook] : hooks) {
+      saved->register_hooks(std::move(hook));
+    }
   }
 
   void bury(const ProgramNode& node) {

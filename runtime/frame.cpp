@@ -13,16 +13,30 @@
 
 namespace recals {
 
+Frame::Geometry::Geometry(const at::Tensor& tensor)
+    : sizes(tensor.sizes().vec()),
+      strides(tensor.strides().vec()),
+      offset(tensor.storage_offset()),
+      options(tensor.options().requires_grad(false)) {}
+
+at::Tensor Frame::Geometry::on(const c10::Storage& storage) const {
+  auto view = at::empty({0}, options);
+  return view.set_(storage, offset, sizes, strides);
+}
+
+c10::Storage Frame::InUse::lock() const {
+  auto alive = slots > 0 && storage ? storage->lock() : c10::intrusive_ptr<c10::StorageImpl>();
+  return alive ? c10::Storage(std::move(alive)) : c10::Storage();
+}
+
 /// Stands in for a dropped slot: knows how the slot showed its storage, and asks the frame for it.
 class Frame::Hook : public torch::autograd::SavedVariableHooks {
  public:
-  Hook(std::shared_ptr<Frame> frame, int reg, const at::Tensor& slot)
+  Hook(std::shared_ptr<Frame> frame, int reg, const at::Tensor& slot, int node)
       : frame(std::move(frame)),
         reg(reg),
-        sizes(slot.sizes().vec()),
-        strides(slot.strides().vec()),
-        offset(slot.storage_offset()),
-        options(slot.options()),
+        node(node),
+        geometry(slot),
         conjugated(slot.is_conj()),
         negated(slot.is_neg()) {}
 
@@ -35,8 +49,7 @@ class Frame::Hook : public torch::autograd::SavedVariableHooks {
   }
 
   at::Tensor view_of(const at::Tensor& base) const {
-    auto view = at::empty({0}, options);
-    view.set_(base.storage(), offset, sizes, strides);
+    auto view = geometry.on(base.storage());
     view._set_conj(conjugated);
     view._set_neg(negated);
     return view;
@@ -44,11 +57,10 @@ class Frame::Hook : public torch::autograd::SavedVariableHooks {
 
   std::shared_ptr<Frame> frame;
   int reg;
+  int node; ///< that saved it
   int round_used = -1;
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
-  int64_t offset;
-  at::TensorOptions options;
+  bool given = false; ///< what InUse counts
+  Geometry geometry;
   bool conjugated;
   bool negated;
 };
@@ -65,21 +77,20 @@ Frame::Frame(std::shared_ptr<const Program> program)
     : program_(std::move(program)),
       autocast_(AutocastState::current()),
       held_(program_->registers.size()),
-      cached_(program_->registers.size()),
+      packed_(program_->registers.size()),
+      geometry_(program_->registers.size()),
+      retained_(program_->registers.size()),
+      in_use_(program_->registers.size()),
       slots_(program_->registers.size()),
       rng_(program_->nodes.size()),
-      required_grad_(program_->nodes.size()),
-      live_slots_(program_->components.size(), 0),
-      round_(program_->components.size(), 0) {
-  holders_.reserve(program_->registers.size());
-  for (const auto& reg : program_->registers) {
-    holders_.push_back(reg.holders);
-  }
-}
+      required_grad_(program_->nodes.size()) {}
 
 void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
   const auto& info = program_->nodes[node];
-  c10::Device device = c10::kCPU;
+  c10::Device device = inputs.empty() ? device_of_call(info) : c10::Device(c10::kCPU);
+  const bool internals = std::any_of(info.internals.begin(), info.internals.end(), [&](const Internal& internal) {
+    return program_->runs_again(internal.reg);
+  });
   for (size_t i = 0; i < inputs.size(); ++i) {
     const int reg = info.inputs[i];
     const auto& tensor = inputs[i];
@@ -89,138 +100,266 @@ void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
     if (i == 0) {
       device = tensor.device();
     }
-    if (!info.dropped.empty() && tensor.requires_grad()) {
+    if (internals && tensor.requires_grad()) {
       required_grad_[node].push_back(reg);
     }
-    if (!program_->runs_again(reg) && !held_[reg]) {
+    if (!program_->is_held(reg)) {
+      if (!geometry_[reg] && tensor.has_storage()) {
+        geometry_[reg].emplace(tensor);
+      }
+    } else if (!held_[reg]) {
       at::NoGradGuard no_grad;
       // detach() shares the version counter and drops the graph, which would otherwise own this frame.
       held_[reg] = Held{tensor.detach(), version_of(tensor)};
     }
   }
-  if (info.random) {
-    rng_[node] = RngState::of(inputs.empty() ? device_of_call(info) : device);
+  if (info.random && info.recipe != nullptr) {
+    before_.emplace(device, RngState::copy_of_generator(device));
+  } else if (info.random) {
+    rng_[node] = RngState::of(device);
   }
 }
 
-std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const at::Tensor& slot) {
+void Frame::keep_internal(int reg, const at::Tensor& tensor) {
+  held_[reg] = Held{tensor.tensor_data(), -1};
+}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const at::Tensor& slot, int node) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const auto& info = program_->registers[reg];
   auto& slots = slots_[reg];
+  if (info.packer != nullptr && slots.live == 0) {
+    const auto elements = elements_of(slot);
+    packed_[reg] = {info.packer->pack(elements), elements.numel(), elements.scalar_type()};
+    const auto* source = program_->nodes[node].source;
+    TORCH_CHECK(
+        packed_[reg].bytes.defined(),
+        "recals: ",
+        info.name,
+        ", saved by ",
+        program_->nodes[node].name,
+        " at ",
+        where(source),
+        ", cannot be kept as '",
+        info.packer->name,
+        "': ",
+        info.packer->broken,
+        ". Call recals.optimize with a budget that needs no packing, and report this op.");
+    ++counters().packs;
+    if (info.value == nullptr) {
+      geometry_[reg].emplace(slot); // an internal is no node's input; a recipe reads it as it was saved
+    }
+  }
   ++slots.live;
   ++slots.waiting;
   slots.device = slot.device();
   slots.nbytes = slot.storage().nbytes();
-  ++live_slots_[program_->registers[reg].component];
   ++counters().dropped_slots;
-  return std::make_unique<Hook>(shared_from_this(), reg, slot);
+  return std::make_unique<Hook>(shared_from_this(), reg, slot, node);
 }
 
-void Frame::seal() {
-  std::lock_guard<std::recursive_mutex> lock(mutex_);
-  sealed_ = true;
-  for (size_t component = 0; component < live_slots_.size(); ++component) {
-    if (live_slots_[component] == 0) {
-      let_go(static_cast<int>(component));
-    }
+void Frame::after_node(int node) {
+  const auto& info = program_->nodes[node];
+  if (!before_) {
+    return;
   }
+  // Without a slot there is nothing to go by (the op's input needed no gradient, or the user's hooks have the slot).
+  const bool there = held_[info.recipe_reg] || packed_[info.recipe_reg].bytes.defined();
+  if (!there) {
+    rng_[node] = RngState::of(before_->first, before_->second);
+  }
+  before_.reset();
+}
+
+void Frame::seal(std::vector<int> base) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  graph_.emplace(*program_, std::move(base));
+  ReplayNeeds::Listener& listener = *this;
+  needs_.emplace(*program_, *graph_, live_slots(), listener);
+}
+
+std::vector<int> Frame::live_slots() const {
+  std::vector<int> live;
+  live.reserve(slots_.size());
+  for (const auto& slots : slots_) {
+    live.push_back(slots.live);
+  }
+  return live;
 }
 
 at::Tensor Frame::demand(Hook& hook) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
-  const int component = program_->registers[hook.reg].component;
-  if (hook.round_used == round_[component]) {
-    begin_round(component);
+  TORCH_INTERNAL_ASSERT(needs_, "recals: a backward inside the forward of its own graph");
+  if (hook.round_used == round_) {
+    begin_round();
   }
-  if (!cached_[hook.reg].tensor.defined()) {
-    replay(hook.reg);
-  }
-  auto slot = hook.view_of(cached_[hook.reg].tensor);
-  hook.round_used = round_[component];
+  auto base = storage_for(hook);
+  auto slot = hook.view_of(base);
+  auto& use = in_use_[hook.reg];
+  use.storage = base.storage().getWeakStorageImpl();
+  use.slots += hook.given ? 0 : 1;
+  hook.given = true;
+  hook.round_used = round_;
   --slots_[hook.reg].waiting;
-  count_down(hook.reg);
+  needs_->slot_used(hook.reg);
   return slot;
 }
 
 void Frame::release(Hook& hook) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
-  const int component = program_->registers[hook.reg].component;
   auto& slots = slots_[hook.reg];
   --slots.live;
-  if (hook.round_used != round_[component]) {
-    --slots.waiting;
-    count_down(hook.reg);
+  const bool waited = hook.round_used != round_;
+  slots.waiting -= waited ? 1 : 0;
+  if (hook.given && --in_use_[hook.reg].slots == 0) {
+    in_use_[hook.reg].storage.reset();
   }
-  if (--live_slots_[component] == 0 && sealed_) {
-    let_go(component);
+  const auto* packer = program_->registers[hook.reg].packer;
+  if (packer != nullptr && !packer->lossless && slots.live == 0) {
+    packed_[hook.reg] = Packed{};
+  }
+  if (needs_) {
+    needs_->slot_released(hook.reg, waited);
   }
 }
 
-void Frame::begin_round(int component) {
-  ++round_[component];
-  for (int reg : program_->components[component].writes) {
+void Frame::begin_round() {
+  ++round_;
+  for (size_t reg = 0; reg < slots_.size(); ++reg) {
     slots_[reg].waiting = slots_[reg].live;
-    // What an unfinished round has left (a partial backward) is computed anew, so that the counts start together.
-    cached_[reg] = Cached{};
+    // What an unfinished round has left (a partial backward) is made anew, so that the counts start together.
+    retained_[reg].reset();
+  }
+  needs_->begin_again(live_slots());
+}
+
+void Frame::unwanted(int reg) {
+  retained_[reg].reset();
+}
+
+void Frame::dead(int reg) {
+  held_[reg].reset();
+  if (program_->registers[reg].packer != nullptr && program_->registers[reg].packer->lossless) {
+    packed_[reg] = Packed{};
   }
 }
 
-void Frame::let_go(int component) {
-  const auto& info = program_->components[component];
-  for (int reg : info.holds) {
-    if (--holders_[reg] == 0) {
-      held_[reg].reset();
-    }
+void Frame::node_dead(int node) {
+  rng_[node].reset();
+}
+
+/// The storage of a slot that asks, as a tensor that shows it somehow.
+at::Tensor Frame::storage_for(const Hook& hook) {
+  Demand demand;
+  demand.reg = hook.reg;
+  demand.asked_by = hook.node;
+  const auto& info = program_->registers[hook.reg];
+  if (info.packer != nullptr && !info.packer->lossless) {
+    // What a replay has made is another storage: the original.
+    const auto storage = in_use_[hook.reg].lock();
+    return storage ? hook.geometry.on(storage) : unpack(hook.reg);
   }
-  for (int reg : info.writes) {
-    cached_[reg] = Cached{};
+  auto base = at_hand(demand, hook.reg);
+  if (!base.defined() && info.packer != nullptr) {
+    base = unpack(hook.reg);
   }
-  for (int node : info.nodes) {
-    rng_[node].reset();
+  if (base.defined()) {
+    maybe_retain(demand, hook.reg, base);
+    return base;
+  }
+  replay(demand);
+  base = at_hand(demand, hook.reg);
+  TORCH_CHECK(
+      base.defined(), "recals: the recomputation of ", info.name, " did not save the same tensors as the forward");
+  return base;
+}
+
+at::Tensor Frame::unpack(int reg) {
+  RECORD_FUNCTION("recals::replay_node", std::vector<c10::IValue>{program_->registers[reg].producer});
+  at::NoGradGuard no_grad;
+  const auto& packed = packed_[reg];
+  TORCH_INTERNAL_ASSERT(packed.bytes.defined(), "recals: nothing is packed for ", program_->registers[reg].name);
+  ++counters().unpacks;
+  auto elements = program_->registers[reg].packer->unpack(packed.bytes, packed.elements, packed.dtype);
+  return geometry_[reg] ? geometry_[reg]->on(elements.storage()) : elements;
+}
+
+at::Tensor Frame::at_hand(const Demand& demand, int reg) const {
+  if (auto local = demand.locals.find(reg); local != demand.locals.end() && local->second.tensor.defined()) {
+    return local->second.tensor;
+  }
+  if (retained_[reg].defined()) {
+    return retained_[reg];
+  }
+  const auto* packer = program_->registers[reg].packer;
+  const auto storage = packer != nullptr && !packer->lossless ? c10::Storage() : in_use_[reg].lock();
+  if (!storage) {
+    return {};
+  }
+  if (geometry_[reg]) {
+    return geometry_[reg]->on(storage);
+  }
+  auto bytes = at::empty({0}, at::TensorOptions().dtype(at::kByte).device(storage.device()));
+  return bytes.set_(storage);
+}
+
+void Frame::maybe_retain(const Demand& demand, int reg, const at::Tensor& tensor) {
+  const bool from_here = demand.asked_by <= program_->registers[reg].retained_from;
+  if (from_here && needs_->wanted(reg) && !needs_->retained(reg)) {
+    retained_[reg] = tensor;
+    needs_->retain(reg);
   }
 }
 
-std::vector<int> Frame::nodes_for(int reg) const {
+/// What must run so that the demanded register can be made, in forward order. Counts the readers of what it meets.
+std::vector<int> Frame::nodes_for(Demand& demand) {
   std::vector<int> nodes;
-  std::vector<int> todo{program_->registers[reg].producer};
+  std::vector<int> todo{graph_->maker[demand.reg]};
+  std::unordered_set<int> seen(todo.begin(), todo.end());
+  std::vector<int> found;
   while (!todo.empty()) {
     const int node = todo.back();
     todo.pop_back();
-    if (std::find(nodes.begin(), nodes.end(), node) != nodes.end()) {
-      continue;
-    }
     nodes.push_back(node);
-    for (int input : program_->nodes[node].inputs) {
-      if (program_->runs_again(input) && !cached_[input].tensor.defined()) {
-        todo.push_back(program_->registers[input].producer);
+    for (int reg : graph_->reads[node]) {
+      if (program_->is_held(reg)) {
+        continue;
+      }
+      auto& local = demand.locals[reg];
+      if (++local.readers > 1) {
+        continue;
+      }
+      // What is only in use must not go before it is read.
+      local.tensor = at_hand(demand, reg);
+      const int maker = graph_->maker[reg];
+      if (local.tensor.defined()) {
+        found.push_back(reg);
+      } else if (maker >= 0 && seen.insert(maker).second) {
+        todo.push_back(maker);
       }
     }
+  }
+  for (int reg : found) {
+    maybe_retain(demand, reg, demand.locals[reg].tensor);
   }
   std::sort(nodes.begin(), nodes.end());
   return nodes;
 }
 
-void Frame::replay(int reg) {
+void Frame::replay(Demand& demand) {
   RECORD_FUNCTION("recals::replay", std::vector<c10::IValue>());
   const auto start = std::chrono::steady_clock::now();
   at::NoGradGuard no_grad;
   AutocastGuard autocast(autocast_);
   ++counters().replays;
-  for (int node : nodes_for(reg)) {
-    run_again(node);
+  for (int node : nodes_for(demand)) {
+    run_again(demand, node);
   }
-  TORCH_CHECK(
-      cached_[reg].tensor.defined(),
-      "recals: the recomputation of ",
-      program_->registers[reg].name,
-      " did not save the same tensors as the forward");
   counters().recompute_nanoseconds +=
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
 }
 
-const at::Tensor& Frame::input(int node, int reg) const {
-  if (program_->runs_again(reg)) {
-    return cached_[reg].tensor;
-  }
+const at::Tensor& Frame::held(int node, int reg) const {
   const auto& held = held_[reg];
   TORCH_INTERNAL_ASSERT(held, "recals: nothing is held for ", program_->registers[reg].name);
   const auto& info = program_->nodes[node];
@@ -240,28 +379,53 @@ const at::Tensor& Frame::input(int node, int reg) const {
   return held->tensor;
 }
 
-void Frame::run_again(int node) {
+/// The tensor of `reg` for `node`: held, at hand, unpacked, or a view of one of those.
+at::Tensor Frame::input(Demand& demand, int node, int reg) {
+  if (program_->is_held(reg)) {
+    return held_[reg] ? held(node, reg) : at::Tensor(); // undefined: an optional argument that is not there
+  }
+  if (graph_->base[reg] == reg) {
+    auto tensor = at_hand(demand, reg);
+    if (!tensor.defined()) {
+      tensor = unpack(reg);
+      demand.locals[reg].tensor = tensor;
+      maybe_retain(demand, reg, tensor);
+    }
+    return tensor;
+  }
+  const int producer = program_->registers[reg].producer;
+  const auto& view = program_->nodes[producer];
+  std::vector<at::Tensor> inputs;
+  for (int below : view.inputs) {
+    inputs.push_back(input(demand, producer, below));
+  }
+  const auto place = std::find(view.outputs.begin(), view.outputs.end(), reg) - view.outputs.begin();
+  return call_node(view, inputs, /*replay=*/true).at(place);
+}
+
+/// The outputs of `node`, run again on `inputs`, which are let go of. Internals that are asked for are made, too.
+std::vector<at::Tensor> Frame::call_again(Demand& demand, int node, std::vector<at::Tensor>& inputs) {
   // For who watches: profiles, and the dry run, which tells replays from the rest of the backward by it.
   RECORD_FUNCTION("recals::replay_node", std::vector<c10::IValue>{node});
   const auto& info = program_->nodes[node];
-  const bool internals = std::any_of(
-      info.dropped.begin(), info.dropped.end(), [&](const DroppedInternal& d) { return slots_[d.reg].waiting > 0; });
-  std::vector<at::Tensor> inputs;
-  inputs.reserve(info.inputs.size());
-  for (int reg : info.inputs) {
-    const bool given = program_->runs_again(reg) || held_[reg];
-    auto tensor = given ? input(node, reg) : at::Tensor();
-    if (internals && tensor.defined()) {
-      // The op must save again what it saved in the forward.
-      tensor = tensor.detach();
-      const auto& flags = required_grad_[node];
-      if (std::find(flags.begin(), flags.end(), reg) != flags.end()) {
-        tensor.set_requires_grad(true);
+  if (goes_by_recipe(node)) {
+    std::vector<at::Tensor> outputs{info.recipe->run(inputs.front(), inputs.back())};
+    inputs.clear();
+    return outputs;
+  }
+  const bool internals = std::any_of(info.internals.begin(), info.internals.end(), [&](const Internal& internal) {
+    return program_->runs_again(internal.reg) && needs_->wanted(internal.reg);
+  });
+  if (internals) {
+    // The op must save again what it saved in the forward.
+    const auto& flags = required_grad_[node];
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].defined()) {
+        inputs[i] = inputs[i].detach();
+        inputs[i].set_requires_grad(std::find(flags.begin(), flags.end(), info.inputs[i]) != flags.end());
       }
     }
-    inputs.push_back(std::move(tensor));
   }
-
   std::optional<RngGuard> rng;
   if (rng_[node]) {
     rng.emplace(*rng_[node]);
@@ -272,40 +436,56 @@ void Frame::run_again(int node) {
     at::AutoGradMode grad_mode(internals);
     outputs = call_node(info, inputs, /*replay=*/true);
   }
+  rng.reset();
   if (internals) {
     for_each_owned_slot(outputs, since, shown_by(info, inputs, outputs), [&](const OwnedSlot& slot) {
-      for (const auto& dropped : info.dropped) {
-        if (slot.internal == dropped.number && !cached_[dropped.reg].tensor.defined()) {
+      for (const auto& internal : info.internals) {
+        if (slot.internal == internal.number && program_->runs_again(internal.reg)) {
           // Without its history, which would hold all that this run has saved.
-          cache(dropped.reg, slot.tensor.tensor_data());
+          made(demand, internal.reg, slot.tensor.tensor_data());
         }
       }
     });
   }
   inputs.clear();
-  for (int reg : info.inputs) {
-    count_down(reg);
+  for (auto& output : outputs) {
+    if (output.defined() && output.requires_grad()) {
+      output = output.tensor_data();
+    }
   }
+  return outputs;
+}
+
+void Frame::run_again(Demand& demand, int node) {
+  const auto& info = program_->nodes[node];
+  std::vector<at::Tensor> inputs;
+  inputs.reserve(info.inputs.size());
+  for (int reg : info.inputs) {
+    inputs.push_back(input(demand, node, reg));
+  }
+  if (goes_by_recipe(node)) {
+    inputs.push_back(input(demand, node, info.recipe_reg));
+  }
+  auto outputs = call_again(demand, node, inputs);
   ++counters().recomputed_nodes;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].defined()) {
       counters().recomputed_bytes += static_cast<int64_t>(outputs[i].nbytes());
-      cache(info.outputs[i], outputs[i].tensor_data());
+      made(demand, info.outputs[i], outputs[i]);
     }
   }
+  outputs.clear();
+  count_reads(demand, node);
 }
 
-void Frame::cache(int reg, const at::Tensor& tensor) {
-  if (!program_->runs_again(reg)) {
-    return; // the forward's is held
+void Frame::made(Demand& demand, int reg, const at::Tensor& tensor) {
+  if (graph_->maker[reg] < 0 || at_hand(demand, reg).defined()) {
+    return; // a second copy
   }
   const auto& slots = slots_[reg];
-  const int remaining = program_->registers[reg].replay_reads + slots.waiting;
-  if (remaining == 0) {
-    return;
-  }
+  const bool packed = program_->registers[reg].packer != nullptr;
   TORCH_CHECK(
-      slots.live == 0 || (tensor.storage().nbytes() == slots.nbytes && tensor.device() == slots.device),
+      slots.live == 0 || packed || (tensor.storage().nbytes() == slots.nbytes && tensor.device() == slots.device),
       "recals: ",
       program_->registers[reg].name,
       " was recomputed with ",
@@ -316,13 +496,19 @@ void Frame::cache(int reg, const at::Tensor& tensor) {
       slots.nbytes,
       " bytes on ",
       slots.device);
-  cached_[reg] = Cached{tensor, remaining};
+  if (auto local = demand.locals.find(reg); reg == demand.reg || local != demand.locals.end()) {
+    demand.locals[reg].tensor = tensor;
+  }
+  maybe_retain(demand, reg, tensor);
 }
 
-void Frame::count_down(int reg) {
-  auto& cached = cached_[reg];
-  if (cached.tensor.defined() && --cached.remaining == 0) {
-    cached = Cached{};
+/// `node` has read what it reads; what nobody of this demand reads any more is no longer local to it.
+void Frame::count_reads(Demand& demand, int node) {
+  for (int reg : graph_->reads[node]) {
+    auto local = demand.locals.find(reg);
+    if (local != demand.locals.end() && --local->second.readers == 0 && reg != demand.reg) {
+      local->second.tensor.reset();
+    }
   }
 }
 

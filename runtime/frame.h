@@ -1,7 +1,7 @@
 #pragma once
 
-/// What one call of a program leaves behind for its backward: held inputs of replays, generator states, and the
-/// recomputed tensors while they wait for their use.
+/// What one call of a program leaves behind for its backward: held inputs of replays, packed storages, generator states,
+/// and what was made again while it waits for its use.
 ///
 /// A frame is owned by the hooks on the dropped slots, so it lives exactly as long as the autograd graph needs it. It
 /// holds no tensor with a graph, hence no cycle. Memory follows Note [What the executor does with fates]
@@ -9,42 +9,66 @@
 ///
 /// Note [Rounds]
 /// A backward that keeps its graph (retain_graph, double backward) may ask for the same slot again. Each pass over the
-/// slots of a component is a round: the first slot that is asked for twice begins a new one, in which every slot that
-/// still lives is waited for once more.
+/// slots is a round: the first slot that is asked for twice begins a new one, in which every slot that still lives is
+/// waited for once more.
 
 #include <mutex>
 #include <optional>
 
+#include <ATen/core/Generator.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include "runtime/autocast_state.h"
 #include "runtime/program.h"
+#include "runtime/replay_needs.h"
 #include "runtime/rng_state.h"
 
 namespace recals {
 
-class Frame : public std::enable_shared_from_this<Frame> {
+class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::Listener {
  public:
   explicit Frame(std::shared_ptr<const Program> program);
 
   // Forward.
-  /// Before `node` runs: what its replay needs of this moment. `inputs`: the tensors of its registers, in their order.
+  /// Before a replayed `node` runs: what its replay needs of this moment. `inputs`: the tensors of its registers, in their
+  /// order.
   void before_node(int node, const std::vector<at::Tensor>& inputs);
-  /// Hooks for a slot that shows the dropped storage of `reg`.
-  std::unique_ptr<torch::autograd::SavedVariableHooks> drop(int reg, const at::Tensor& slot);
-  /// The forward is over: components without slots let go of what they hold.
-  void seal();
+  /// A kept internal that a recipe reads.
+  void keep_internal(int reg, const at::Tensor& tensor);
+  /// Hooks for a slot that shows the dropped storage of `reg`, saved by `node`. Packs it if the plan says so.
+  std::unique_ptr<torch::autograd::SavedVariableHooks> drop(int reg, const at::Tensor& slot, int node);
+  /// After it has run and its slots are dropped.
+  void after_node(int node);
+  /// The forward is over. `base`: per register, the first register on the same storage.
+  void seal(std::vector<int> base);
 
  private:
   class Hook;
   struct Held {
     at::Tensor tensor;
     int64_t version = -1; ///< -1: has no version counter
-    bool required_grad = false;
   };
-  struct Cached {
-    at::Tensor tensor;
-    int remaining = 0; ///< replayed nodes that have not yet read it + slots that wait for it
+  struct Packed {
+    at::Tensor bytes;
+    int64_t elements = 0;
+    c10::ScalarType dtype = c10::kFloat;
+  };
+  /// How a register shows its storage.
+  struct Geometry {
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> strides;
+    int64_t offset = 0;
+    at::TensorOptions options;
+
+    explicit Geometry(const at::Tensor& tensor);
+    at::Tensor on(const c10::Storage& storage) const;
+  };
+  /// What slots have been given. The autograd node owns it, and lets go of it by itself.
+  struct InUse {
+    c10::Storage lock() const;
+
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
+    int slots = 0; ///< that were given it and are not released
   };
   struct Slots {
     int live = 0; ///< hooks that exist
@@ -52,32 +76,60 @@ class Frame : public std::enable_shared_from_this<Frame> {
     c10::Device device = c10::kCPU;
     size_t nbytes = 0; ///< of the dropped storage, to notice a replay that differs
   };
+  /// One slot's question, and what lives only until it is answered.
+  struct Demand {
+    struct Local {
+      at::Tensor tensor;
+      int readers = 0; ///< nodes of the demand that have not read it yet
+    };
+    int reg = -1;
+    int asked_by = -1; ///< the node that saved the slot
+    std::unordered_map<int, Local> locals;
+  };
 
   // Backward, called by the hooks.
   at::Tensor demand(Hook& hook);
   void release(Hook& hook);
 
-  void replay(int reg);
-  std::vector<int> nodes_for(int reg) const;
-  void run_again(int node);
-  const at::Tensor& input(int node, int reg) const;
-  void cache(int reg, const at::Tensor& tensor);
-  void count_down(int reg);
-  void begin_round(int component);
-  void let_go(int component);
+  at::Tensor storage_for(const Hook& hook);
+  void replay(Demand& demand);
+  std::vector<int> nodes_for(Demand& demand);
+  void run_again(Demand& demand, int node);
+  /// The internal that its recipe reads was saved; else the generator's state was.
+  bool goes_by_recipe(int node) const {
+    return program_->nodes[node].recipe != nullptr && !rng_[node];
+  }
+  std::vector<at::Tensor> call_again(Demand& demand, int node, std::vector<at::Tensor>& inputs);
+  at::Tensor input(Demand& demand, int node, int reg);
+  const at::Tensor& held(int node, int reg) const;
+  at::Tensor at_hand(const Demand& demand, int reg) const;
+  void made(Demand& demand, int reg, const at::Tensor& tensor);
+  void maybe_retain(const Demand& demand, int reg, const at::Tensor& tensor);
+  void count_reads(Demand& demand, int node);
+  at::Tensor unpack(int reg);
+  void begin_round();
+
+  void unwanted(int reg) override;
+  void dead(int reg) override;
+  void node_dead(int node) override;
+
+  std::vector<int> live_slots() const;
 
   std::shared_ptr<const Program> program_;
   AutocastState autocast_;
   std::recursive_mutex mutex_;
-  bool sealed_ = false;
+  int round_ = 0;
+  std::optional<ReplayGraph> graph_; ///< once sealed
+  std::optional<ReplayNeeds> needs_; ///< once sealed
   std::vector<std::optional<Held>> held_; ///< per register
-  std::vector<int> holders_; ///< per register: components that have not let go
-  std::vector<Cached> cached_; ///< per register
+  std::vector<Packed> packed_; ///< per register
+  std::vector<std::optional<Geometry>> geometry_; ///< per register that a replay reads and that is not held
+  std::vector<at::Tensor> retained_; ///< per register
+  std::vector<InUse> in_use_; ///< per register
   std::vector<Slots> slots_; ///< per register
   std::vector<std::optional<RngState>> rng_; ///< per node
-  std::vector<std::vector<int>> required_grad_; ///< per node with dropped internals: registers
-  std::vector<int> live_slots_; ///< per component
-  std::vector<int> round_; ///< per component
+  std::vector<std::vector<int>> required_grad_; ///< per node with internals that are made again: registers
+  std::optional<std::pair<c10::Device, at::Generator>> before_; ///< of a node with a recipe, until it is known to serve
 };
 
 } // namespace recals

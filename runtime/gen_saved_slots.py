@@ -81,7 +81,9 @@ def render(nodes: dict[str, list[tuple[str, bool]]]) -> str:
             rows.append(f"      {{typeid(generated::{name}), nullptr}},\n")
             continue
         body = "".join(
-            f"  for (auto& saved : self.{member}) visit(saved);\n" if many else f"  visit(self.{member});\n"
+            f'  for (auto& saved : self.{member}) visit(saved, "{member}");\n'
+            if many
+            else f'  visit(self.{member}, "{member}");\n'
             for member, many in members
         )
         out.append(VISITOR.format(name=name, body=body))

@@ -3,6 +3,7 @@
 /// What `passes/sizes` sees of a dry run. The executor that trains is the executor that is measured.
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +16,7 @@ struct SavedSlot {
   const at::Tensor& tensor;
   int reg = -1; ///< the register that shows its storage; -1: internal
   int internal = -1; ///< number among the node's internals
+  std::string saved_by; ///< "ReluBackward0.result_": the autograd node and its member
 };
 
 class Observer {

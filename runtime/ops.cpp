@@ -154,20 +154,24 @@ TORCH_LIBRARY(recals, m) {
   define("enter(Any self, Any inputs, str expected, str[] attributes, int format) -> bool");
   define("checkpoint(Any self, str method, Tensor[] inputs) -> Tensor[]");
   define("keep(Tensor value, int bytes) -> Tensor");
-  define("recompute(Tensor value, int bytes) -> Tensor");
+  define("keep_internal(Tensor output, int[] numbers, int bytes) -> Tensor");
+  define("recompute(Tensor value, int bytes, int retained_from=2147483647) -> Tensor");
   define("region(str name) -> ()");
   define("end_region() -> ()");
-  define("recompute_internal(Tensor output, int[] numbers, int bytes) -> Tensor");
+  define("recompute_internal(Tensor output, int[] numbers, int bytes, int retained_from=2147483647) -> Tensor");
+  define("pack(Tensor value, str packer, int bytes, int packed_bytes, int retained_from=2147483647) -> Tensor");
+  define(
+      "pack_internal(Tensor output, int[] numbers, str packer, int bytes, int packed_bytes, "
+      "int retained_from=2147483647) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(recals, CompositeImplicitAutograd, m) {
   m.impl("enter", torch::CppFunction::makeFromBoxedFunction<&enter_kernel>());
   m.impl("checkpoint", torch::CppFunction::makeFromBoxedFunction<&checkpoint_kernel>());
-  m.impl("keep", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
-  m.impl("recompute", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
-  m.impl("region", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
-  m.impl("end_region", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
-  m.impl("recompute_internal", torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
+  for (const char* mark :
+       {"keep", "keep_internal", "recompute", "recompute_internal", "pack", "pack_internal", "region", "end_region"}) {
+    m.impl(mark, torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
+  }
 }
 
 } // namespace recals

@@ -9,8 +9,8 @@
 namespace recals::ops {
 
 /// Bump when a schema or its meaning changes; a module carries the number it was written with.
-constexpr int64_t kFormatVersion = 1;
-/// Files since this one are read as they were meant.
+constexpr int64_t kFormatVersion = 2;
+/// Older files are read as they were meant: format 1 has no packs, no kept internals, and retains whatever it replays.
 constexpr int64_t kOldestFormatVersion = 1;
 
 /// Throws c10::Error, with the numbers and what to do, if a module of this format cannot be read.
@@ -25,19 +25,44 @@ inline const auto enter = c10::Symbol::fromQualString("recals::enter");
 /// Runs a method of `self` op by op. Inside it, further calls are its regions.
 inline const auto checkpoint = c10::Symbol::fromQualString("recals::checkpoint");
 
+// Marks. `retained_from`: a replay retains the storage if it is asked for by the backward of this node of the step or of
+// one before it (Choice::cache_from of passes/plan); the default is always, -1 is never.
+
 /// keep(Tensor value, int bytes) -> Tensor: a replay that reads `value` finds it; it is not recomputed.
 inline const auto keep = c10::Symbol::fromQualString("recals::keep");
 
-/// recompute(Tensor value, int bytes) -> Tensor: the storage of `value` is freed after the forward and recomputed.
+/// keep_internal(Tensor output, int[] numbers, int bytes) -> Tensor: so it is with what the op that made `output` saved
+/// without showing it; the op is run again from that where this is cheaper.
+inline const auto keep_internal = c10::Symbol::fromQualString("recals::keep_internal");
+
+/// recompute(Tensor value, int bytes, int retained_from) -> Tensor: the storage of `value` is freed after the forward
+/// and recomputed.
 inline const auto recompute = c10::Symbol::fromQualString("recals::recompute");
 
-/// recompute_internal(Tensor output, int[] numbers, int bytes) -> Tensor: the same for what the op that made `output`
-/// saved without showing it.
+/// recompute_internal(Tensor output, int[] numbers, int bytes, int retained_from) -> Tensor
 inline const auto recompute_internal = c10::Symbol::fromQualString("recals::recompute_internal");
+
+/// pack(Tensor value, str packer, int bytes, int packed_bytes, int retained_from) -> Tensor: the storage of `value` is
+/// freed after the forward, and waits for the backward in the form of a packer of runtime/packing.h.
+inline const auto pack = c10::Symbol::fromQualString("recals::pack");
+
+/// pack_internal(Tensor output, int[] numbers, str packer, int bytes, int packed_bytes, int retained_from) -> Tensor
+inline const auto pack_internal = c10::Symbol::fromQualString("recals::pack_internal");
 
 /// region(str name) -> () and end_region() -> (): what passes/boundaries puts around the nodes of a region; passes/lower
 /// makes methods of them.
 inline const auto region = c10::Symbol::fromQualString("recals::region");
 inline const auto end_region = c10::Symbol::fromQualString("recals::end_region");
+
+/// A mark returns the value that it marks.
+inline bool is_mark(c10::Symbol op) {
+  return op == keep || op == keep_internal || op == recompute || op == recompute_internal || op == pack ||
+      op == pack_internal;
+}
+
+/// It says something about what the op saved, not about the value itself.
+inline bool marks_internal(c10::Symbol op) {
+  return op == keep_internal || op == recompute_internal || op == pack_internal;
+}
 
 } // namespace recals::ops

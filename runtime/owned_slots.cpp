@@ -9,7 +9,7 @@ void for_each_owned_slot(
     const std::function<void(const OwnedSlot&)>& visit) {
   std::vector<const c10::StorageImpl*> internals;
   for (auto* node : nodes_made_since(outputs, since)) {
-    visit_saved_slots(*node, [&](torch::autograd::SavedVariable& saved) {
+    visit_saved_slots(*node, [&](torch::autograd::SavedVariable& saved, const char* member) {
       auto data = saved.get_raw_data(); // nothing if somebody else's hooks are on it
       if (!data || !data->defined() || !data->has_storage() || data->storage().nbytes() == 0) {
         return;
@@ -18,7 +18,7 @@ void for_each_owned_slot(
       for (const auto& candidate : shown) {
         const auto& tensor = *candidate.tensor;
         if (tensor.defined() && tensor.has_storage() && tensor.storage().unsafeGetStorageImpl() == storage) {
-          visit({*data, candidate.reg, -1, saved});
+          visit({*data, candidate.reg, -1, saved, *node, member});
           return;
         }
       }
@@ -30,7 +30,7 @@ void for_each_owned_slot(
       if (number == internals.size()) {
         internals.push_back(storage);
       }
-      visit({*data, -1, static_cast<int>(number), saved});
+      visit({*data, -1, static_cast<int>(number), saved, *node, member});
     });
   }
 }

@@ -22,6 +22,8 @@ struct OwnedSlot {
   int reg;
   int internal;
   torch::autograd::SavedVariable& saved;
+  const torch::autograd::Node& node; ///< that saved it
+  const char* member; ///< under this name
 };
 
 /// Visits what the autograd nodes made since `since` have saved (see nodes_made_since), except tensors without memory

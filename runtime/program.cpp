@@ -1,7 +1,6 @@
 #include "runtime/program.h"
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 
 #include <torch/csrc/jit/api/function_impl.h>
@@ -64,7 +63,7 @@ class Compiler {
       auto* input = graph->inputs()[i];
       program_.inputs.push_back(bind_register(input, -1));
     }
-    flatten(graph, -1);
+    flatten(graph, /*in_region=*/false);
     for (auto* output : graph->outputs()) {
       collect_outputs(handles_.at(output));
     }
@@ -114,7 +113,7 @@ class Compiler {
     program_.outputs.push_back(handle.reg);
   }
 
-  void flatten(const std::shared_ptr<Graph>& graph, int region) {
+  void flatten(const std::shared_ptr<Graph>& graph, bool in_region) {
     program_.graphs.push_back(graph);
     for (auto* node : graph->nodes()) {
       if (node->kind() == c10::prim::Constant) {
@@ -124,27 +123,24 @@ class Compiler {
       } else if (node->kind() == c10::prim::GetAttr) {
         get_attribute(node);
       } else if (node->kind() == c10::prim::SetAttr) {
-        set_attribute(node, region);
+        set_attribute(node);
       } else if (node->kind() == c10::prim::ListConstruct) {
         construct_list(node);
       } else if (node->kind() == c10::prim::ListUnpack) {
         unpack_list(node);
       } else if (node->kind() == ops::checkpoint) {
-        call_region(node, region);
+        call_region(node, in_region);
       } else if (node->kind() == ops::region) {
-        TORCH_CHECK(region == -1, "recals: regions inside regions are not known to this version", at(node));
-        program_.regions.push_back(handles_.at(node->input()).constant.toStringRef());
-        region = static_cast<int>(program_.regions.size()) - 1;
+        TORCH_CHECK(!in_region, "recals: regions inside regions are not known to this version", at(node));
+        in_region = true;
       } else if (node->kind() == ops::end_region) {
-        region = -1;
-      } else if (node->kind() == ops::keep) {
-        mark(node, [](Register& reg) { reg.kept = true; });
-      } else if (node->kind() == ops::recompute) {
-        mark(node, [](Register& reg) { reg.recomputed = true; });
-      } else if (node->kind() == ops::recompute_internal) {
+        in_region = false;
+      } else if (ops::marks_internal(node->kind())) {
         mark_internal(node);
+      } else if (ops::is_mark(node->kind())) {
+        mark(node);
       } else {
-        op(node, region);
+        op(node);
       }
     }
   }
@@ -173,7 +169,7 @@ class Compiler {
     }
   }
 
-  void set_attribute(const Node* node, int region) {
+  void set_attribute(const Node* node) {
     auto object = handles_.at(node->input(0));
     auto value = handles_.at(node->input(1));
     TORCH_CHECK(
@@ -185,7 +181,6 @@ class Compiler {
     out.set_attribute = object.path;
     out.set_attribute.push_back(node->s(c10::attr::name));
     out.inputs = {value.reg};
-    out.region = region;
     program_.nodes.push_back(std::move(out));
   }
 
@@ -235,8 +230,8 @@ class Compiler {
     }
   }
 
-  void call_region(const Node* node, int region) {
-    TORCH_CHECK(region == -1, "recals: regions inside regions are not known to this version", at(node));
+  void call_region(const Node* node, bool in_region) {
+    TORCH_CHECK(!in_region, "recals: regions inside regions are not known to this version", at(node));
     auto object = handles_.at(node->input(0));
     auto method = torch::jit::toIValue(node->input(1));
     TORCH_CHECK(
@@ -258,17 +253,33 @@ class Compiler {
     for (size_t i = 0; i < arguments.size(); ++i) {
       handles_[callee->inputs()[i + 1]] = arguments[i];
     }
-    program_.regions.push_back(name);
-    flatten(callee, static_cast<int>(program_.regions.size()) - 1);
+    flatten(callee, /*in_region=*/true);
     TORCH_CHECK(callee->outputs().size() == 1, "recals: ", name, " must return one Tensor[]");
     handles_[node->output()] = handles_.at(callee->outputs()[0]);
   }
 
-  template <typename Change>
-  void mark(const Node* node, Change change) {
+  /// What a mark says, into `reg`. Its arguments after the value, or after the numbers of internals, begin at `first`.
+  void apply_mark(const Node* node, Register& reg, size_t first) {
+    auto argument = [&](size_t i) -> const IValue& { return handles_.at(node->input(first + i)).constant; };
+    const auto kind = node->kind();
+    const bool packs = kind == ops::pack || kind == ops::pack_internal;
+    if (kind == ops::keep || kind == ops::keep_internal) {
+      reg.kept = true;
+      return;
+    }
+    if (packs) {
+      reg.packer = &packer(argument(0).toStringRef());
+    } else {
+      reg.recomputed = true;
+    }
+    const size_t last = packs ? 3 : 1;
+    reg.retained_from = static_cast<int>(argument(last).toInt());
+  }
+
+  void mark(const Node* node) {
     const auto handle = handles_.at(node->input(0));
     TORCH_CHECK(handle.kind == Handle::Kind::Register, "recals: a mark on something that is no tensor", at(node));
-    change(program_.registers[handle.reg]);
+    apply_mark(node, program_.registers[handle.reg], 1);
     handles_[node->output()] = handle;
   }
 
@@ -276,20 +287,22 @@ class Compiler {
     const auto handle = handles_.at(node->input(0));
     TORCH_CHECK(
         handle.kind == Handle::Kind::Register && program_.registers[handle.reg].producer >= 0,
-        "recals: recals::recompute_internal must mark the output of an op",
+        "recals: ",
+        node->kind().toQualString(),
+        " must mark the output of an op",
         at(node));
     const int producer = program_.registers[handle.reg].producer;
     const auto name = program_.registers[handle.reg].name;
     for (int64_t number : handles_.at(node->input(1)).constant.toIntVector()) {
-      int reg = new_register(name + " saved[" + std::to_string(number) + "]", producer);
-      program_.registers[reg].recomputed = true;
-      program_.nodes[producer].dropped.push_back({static_cast<int>(number), reg});
+      const int reg = new_register(name + " saved[" + std::to_string(number) + "]", producer);
+      apply_mark(node, program_.registers[reg], 2);
+      program_.nodes[producer].internals.push_back({static_cast<int>(number), reg});
     }
     handles_[node->output()] = handle;
   }
 
   /// Folds what has no tensors (torch.device("cpu"), float("inf") of a loaded file), makes a program node of the rest.
-  void op(const Node* node, int region) {
+  void op(const Node* node) {
     const auto* schema = node->maybeSchema();
     TORCH_CHECK(
         schema != nullptr, "recals: ", node->kind().toQualString(), " cannot stand in a straight-line graph", at(node));
@@ -297,7 +310,6 @@ class Compiler {
     out.source = node;
     out.name = node->kind().toQualString();
     out.op = options_.on_meta != nullptr ? options_.on_meta(*node) : node->getOperation();
-    out.region = region;
     bool constant = true;
     for (auto* input : node->inputs()) {
       const auto& handle = handles_.at(input);
@@ -397,12 +409,16 @@ class Compiler {
   }
 
   void find_replayed() {
+    find_recipes();
     std::vector<int> todo;
-    for (auto& reg : program_.registers) {
+    for (const auto& reg : program_.registers) {
+      TORCH_CHECK(
+          reg.kept + reg.recomputed + (reg.packer != nullptr) <= 1 && (!reg.dropped() || reg.producer >= 0),
+          "recals: ",
+          reg.name,
+          " has marks that exclude each other, or is an input that is to be dropped");
+      program_.drops = program_.drops || reg.dropped();
       if (reg.recomputed) {
-        TORCH_CHECK(
-            reg.producer >= 0 && !reg.kept, "recals: ", reg.name, " is marked recomputed, but is kept or an input");
-        program_.recomputes = true;
         todo.push_back(reg.producer);
       }
     }
@@ -426,56 +442,19 @@ class Compiler {
         }
       }
     }
-    find_components();
   }
 
-  void find_components() {
-    std::vector<int> parent(program_.nodes.size());
-    std::iota(parent.begin(), parent.end(), 0);
-    auto root = [&](int n) {
-      while (parent[n] != n) {
-        n = parent[n] = parent[parent[n]];
-      }
-      return n;
-    };
-    for (size_t n = 0; n < program_.nodes.size(); ++n) {
-      if (!program_.nodes[n].replayed) {
-        continue;
-      }
-      for (int reg : program_.nodes[n].inputs) {
-        ++program_.registers[reg].replay_reads;
-        if (program_.runs_again(reg)) {
-          parent[root(static_cast<int>(n))] = root(program_.registers[reg].producer);
+  /// A node goes by its recipe where the internal that this reads is there.
+  void find_recipes() {
+    for (auto& node : program_.nodes) {
+      const auto* recipe = recipe_of(node.name);
+      for (const auto& internal : node.internals) {
+        const auto& reg = program_.registers[internal.reg];
+        const bool there = reg.kept || (reg.packer != nullptr && reg.packer->lossless);
+        if (recipe != nullptr && internal.number == recipe->internal && there) {
+          node.recipe = recipe;
+          node.recipe_reg = internal.reg;
         }
-      }
-    }
-    std::vector<int> number(program_.nodes.size(), -1);
-    for (size_t n = 0; n < program_.nodes.size(); ++n) {
-      auto& node = program_.nodes[n];
-      if (!node.replayed) {
-        continue;
-      }
-      auto& index = number[root(static_cast<int>(n))];
-      if (index < 0) {
-        index = static_cast<int>(program_.components.size());
-        program_.components.emplace_back();
-      }
-      node.component = index;
-      auto& component = program_.components[index];
-      component.nodes.push_back(static_cast<int>(n));
-      for (int reg : node.inputs) {
-        auto& holds = component.holds;
-        if (!program_.runs_again(reg) && std::find(holds.begin(), holds.end(), reg) == holds.end()) {
-          holds.push_back(reg);
-          ++program_.registers[reg].holders;
-        }
-      }
-    }
-    for (size_t reg = 0; reg < program_.registers.size(); ++reg) {
-      const int producer = program_.registers[reg].producer;
-      if (producer >= 0 && program_.nodes[producer].replayed) {
-        program_.registers[reg].component = program_.nodes[producer].component;
-        program_.components[program_.registers[reg].component].writes.push_back(static_cast<int>(reg));
       }
     }
   }

@@ -6,11 +6,12 @@
 /// `passes/graph` as it is), reads the `recals::` marks, and works out what a replay will need. The result is immutable
 /// and shared by all calls.
 ///
-/// Registers hold tensors. A register is *recomputed* (the plan drops its storage: mark `recals::recompute`), *kept*
-/// (a replay that reads it holds it: mark `recals::keep`, or it was made outside every region, or it comes from
-/// outside: input, parameter, buffer), or neither (in a region, not saved by autograd: a replay that reads it runs its
-/// producer again). Dropped internal slots (a mask, statistics) have registers of their own after those of the graph.
+/// Registers hold tensors. By its mark a register is *recomputed* or *packed* (the plan drops its storage and makes it
+/// again), or *kept* (a replay that reads it holds it; so it does with what comes from outside: input, parameter,
+/// buffer). Without a mark, a replay that reads it runs its producer again. Internal slots with a mark (a dropout's mask,
+/// statistics) have registers of their own after those of the graph.
 
+#include <climits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,8 @@
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include "recals/export.h"
+#include "runtime/packing.h"
+#include "runtime/recipes.h"
 
 namespace recals {
 
@@ -31,9 +34,9 @@ struct Argument {
   c10::TypePtr list_type; ///< element type; null: no list
 };
 
-/// Registers of the dropped internals of one node: the `number`-th storage that its autograd nodes saved and that no
-/// input or output shows.
-struct DroppedInternal {
+/// A register of an internal with a mark: the `number`-th storage that the node's autograd nodes saved and that no input
+/// or output shows.
+struct Internal {
   int number = 0;
   int reg = 0;
 };
@@ -49,29 +52,28 @@ struct ProgramNode {
   std::vector<std::string> set_attribute; ///< not empty: writes inputs[0] to this path of the module instead
   std::vector<int> dead; ///< registers that nobody reads after this node
   bool random = false;
-  int region = -1; ///< index into Program::regions
-  bool replayed = false;
-  int component = -1; ///< of replayed nodes; Note [What the executor does with fates] in passes/plan/simulate.h
-  std::vector<DroppedInternal> dropped;
+  bool replayed = false; ///< of N; Note [What the executor does with fates] in passes/plan/simulate.h
+  std::vector<Internal> internals;
+  const Recipe* recipe = nullptr; ///< how its replays run, unless as the op itself
+  int recipe_reg = -1; ///< the internal that the recipe reads
   std::vector<size_t> blanked_in_replay; ///< arguments passed as None when replayed: state that is written only once
 };
 
 struct Register {
+  static constexpr int kAlways = INT_MAX;
+
   std::string name; ///< "x.3", for messages
   const torch::jit::Value* value = nullptr; ///< null for attributes and internals
   int producer = -1; ///< -1: input or attribute
-  bool recomputed = false; ///< its storage is dropped
-  bool kept = false; ///< mark recals::keep
-  int replay_reads = 0; ///< replayed nodes that read it
-  int component = -1; ///< of what a replay writes
-  int holders = 0; ///< components that hold it
-};
+  bool kept = false;
+  bool recomputed = false;
+  const Packer* packer = nullptr; ///< not null: packed
+  int retained_from = kAlways; ///< a replay retains it if a slot of this node, or of one before it, asks
 
-/// Replayed nodes that hang together; Note [What the executor does with fates].
-struct Component {
-  std::vector<int> nodes;
-  std::vector<int> writes; ///< registers
-  std::vector<int> holds; ///< registers of the forward that its replay reads
+  /// Slots that show its storage are dropped.
+  bool dropped() const {
+    return recomputed || packer != nullptr;
+  }
 };
 
 struct Attribute {
@@ -101,14 +103,16 @@ class RECALS_API Program {
   std::vector<int> inputs;
   std::vector<Attribute> attributes;
   std::vector<int> outputs;
-  std::vector<std::string> regions; ///< names of the methods
-  std::vector<Component> components;
-  bool recomputes = false; ///< some register is recomputed
+  bool drops = false; ///< some register is dropped
 
-  /// Does a replay that reads `reg` run its producer again? Otherwise it holds the tensor of the forward.
+  /// Does a replay that reads `reg` run its producer again? Otherwise it holds the tensor of the forward, or unpacks it.
   bool runs_again(int reg) const {
     const auto& r = registers[reg];
-    return r.producer >= 0 && !r.kept && nodes[r.producer].region >= 0;
+    return r.producer >= 0 && !r.kept && !(r.packer != nullptr && r.packer->lossless);
+  }
+  /// Does it hold the tensor of the forward?
+  bool is_held(int reg) const {
+    return registers[reg].producer < 0 || registers[reg].kept;
   }
 };
 

@@ -39,6 +39,16 @@ RngState RngState::of(c10::Device device) {
   return {device, generator.get_state()};
 }
 
+at::Generator RngState::copy_of_generator(c10::Device device) {
+  auto generator = generator_of(device.is_meta() ? c10::Device(c10::kCPU) : device);
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.clone();
+}
+
+RngState RngState::of(c10::Device device, const at::Generator& copy) {
+  return device.is_meta() ? of(device) : RngState{device, copy.get_state()};
+}
+
 void RngState::restore() const {
   if (device_.is_meta()) {
     return;

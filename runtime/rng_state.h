@@ -16,6 +16,11 @@ class RECALS_API RngState {
   /// size is kept, so that a dry run counts its bytes.
   static RngState of(c10::Device device);
 
+  /// A copy of that generator, which is no tensor and takes no memory that a plan counts.
+  static at::Generator copy_of_generator(c10::Device device);
+  /// The state of such a copy.
+  static RngState of(c10::Device device, const at::Generator& copy);
+
   /// Bytes that the state of `device`'s generator takes.
   static int64_t bytes(c10::Device device);
 

@@ -18,7 +18,8 @@
 
 namespace recals {
 
-using SlotVisitor = std::function<void(torch::autograd::SavedVariable&)>;
+/// `member`: the name of the node's member, "self_".
+using SlotVisitor = std::function<void(torch::autograd::SavedVariable&, const char* member)>;
 using VisitSlots = void (*)(torch::autograd::Node&, const SlotVisitor&);
 
 /// Node type -> visitor; a null visitor stands for a node that saves no tensor. Generated.

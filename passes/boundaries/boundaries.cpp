@@ -1,10 +1,10 @@
 #include "passes/boundaries/boundaries.h"
 
-#include <map>
 #include <set>
 
 #include <torch/csrc/jit/passes/constant_pooling.h>
 
+#include "passes/plan/step_index.h"
 #include "runtime/ops.h"
 
 namespace recals {
@@ -18,13 +18,18 @@ namespace {
 class Boundaries {
  public:
   Boundaries(const std::shared_ptr<Graph>& graph, const Program& program, const DryRun& sizes, const plan::Plan& plan)
-      : shared_(graph), graph_(*graph), program_(program), sizes_(sizes), plan_(plan) {}
+      : shared_(graph), graph_(*graph), program_(program), sizes_(sizes), plan_(plan), choices_(plan.choices) {
+    const plan::StepIndex index(sizes.step);
+    for (size_t s = 0; s < choices_.size(); ++s) {
+      choices_[s] = index.possible(static_cast<int>(s), choices_[s]);
+    }
+  }
 
   bool run() {
     if (plan_.regions.empty()) {
       return false;
     }
-    mark_recomputed();
+    mark_dropped();
     mark_kept();
     for (size_t r = 0; r < plan_.regions.size(); ++r) {
       // Marks stand after their node, so the region ends after the marks of its last one.
@@ -49,62 +54,90 @@ class Boundaries {
   /// The last of the node, what unpacks its list, and its marks.
   Node* last_of(int index) const {
     auto* node = node_of(index);
-    while (node->next()->kind() == c10::prim::ListUnpack || is_mark(node->next())) {
+    while (node->next()->kind() == c10::prim::ListUnpack || ops::is_mark(node->next()->kind())) {
       node = node->next();
     }
     return node;
   }
 
-  bool recomputed(int storage) const {
-    return plan_.fates[storage] == plan::Fate::Recompute && sizes_.step.storages[storage].recomputable;
+  const plan::Choice& choice(int storage) const {
+    return choices_[storage];
   }
 
-  void mark_recomputed() {
-    std::vector<bool> saved(sizes_.step.storages.size(), false);
+  bool dropped(int storage) const {
+    return choice(storage).fate != plan::Fate::Keep;
+  }
+
+  bool packed_without_loss(int storage) const {
+    return choice(storage).fate == plan::Fate::Pack && form_of(storage).lossless;
+  }
+
+  const plan::Pack& form_of(int storage) const {
+    return sizes_.step.storages[storage].packs.at(choice(storage).pack);
+  }
+
+  void mark_dropped() {
+    std::set<int> saved;
     for (const auto& slot : sizes_.step.slots) {
-      saved[slot.storage] = true;
+      saved.insert(slot.storage);
     }
-    std::map<int, std::map<int, int64_t>> internals; // node -> number -> bytes
-    for (size_t s = 0; s < saved.size(); ++s) {
-      if (!saved[s] || !recomputed(static_cast<int>(s))) {
-        continue;
-      }
-      const auto& origin = sizes_.origins[s];
-      const int64_t bytes = sizes_.step.storages[s].bytes;
-      if (origin.reg >= 0) {
-        mark(value_of(origin.reg), ops::recompute, {bytes});
-      } else {
-        internals[origin.node][origin.internal] = bytes;
-      }
+    std::set<int> replays_read;
+    for (int node : plan_.predicted.replayed) {
+      const auto& reads = sizes_.step.nodes[node].reads;
+      replays_read.insert(reads.begin(), reads.end());
     }
-    for (const auto& [node, numbers] : internals) {
-      std::vector<int64_t> list;
-      int64_t bytes = 0;
-      for (const auto& [number, size] : numbers) {
-        list.push_back(number);
-        bytes += size;
+    for (int storage = 0; storage < static_cast<int>(choices_.size()); ++storage) {
+      // What only a replay needs is recomputed without a mark.
+      const bool marked = saved.count(storage) != 0 ||
+          (replays_read.count(storage) != 0 && choice(storage).cache_from != plan::Choice::kAlways);
+      if (dropped(storage) && marked) {
+        mark_storage(storage);
       }
-      mark(value_of(program_.nodes[node].outputs.at(0)), ops::recompute_internal, {list, bytes});
     }
   }
 
-  /// What replays read and what is not recomputed: made inside a region or not, it is held.
+  /// The mark of a choice on the value that shows the storage, or on the output of the op that saved it unseen.
+  void mark_storage(int storage) {
+    const auto& origin = sizes_.origins[storage];
+    const bool internal = origin.reg < 0;
+    const auto& [fate, pack, cache_from] = choice(storage);
+    std::vector<c10::IValue> arguments;
+    if (internal) {
+      arguments.push_back(std::vector<int64_t>{origin.internal});
+    }
+    if (fate == plan::Fate::Pack) {
+      arguments.push_back(form_of(storage).kind);
+    }
+    arguments.push_back(sizes_.step.storages[storage].bytes);
+    if (fate == plan::Fate::Pack) {
+      arguments.push_back(form_of(storage).bytes);
+    }
+    if (fate != plan::Fate::Keep) {
+      arguments.push_back(static_cast<int64_t>(cache_from));
+    }
+    const auto op = fate == plan::Fate::Pack ? (internal ? ops::pack_internal : ops::pack)
+        : fate == plan::Fate::Recompute      ? (internal ? ops::recompute_internal : ops::recompute)
+                                             : (internal ? ops::keep_internal : ops::keep);
+    mark(value_of(internal ? program_.nodes[origin.node].outputs.at(0) : origin.reg), op, arguments);
+  }
+
+  /// What replays read and what is not dropped: made inside a region or not, it is held.
   void mark_kept() {
-    std::set<int> replayed(plan_.predicted.replayed.begin(), plan_.predicted.replayed.end());
-    // Views on recomputed storages are made again with them.
+    const auto& replayed = plan_.predicted.replayed;
+    // Views on dropped storages are made again with them.
     std::vector<int> todo(replayed.begin(), replayed.end());
-    std::set<int> seen(replayed);
+    std::set<int> seen(todo.begin(), todo.end());
     std::set<int> marked;
     while (!todo.empty()) {
       const int n = todo.back();
       todo.pop_back();
       for (int reg : program_.nodes[n].inputs) {
         const int producer = program_.registers[reg].producer;
-        if (producer < 0) {
+        const int storage = sizes_.register_storage[reg];
+        if (producer < 0 || (storage >= 0 && packed_without_loss(storage) && sizes_.origins[storage].reg == reg)) {
           continue;
         }
-        const int storage = sizes_.register_storage[reg];
-        if (storage >= 0 && recomputed(storage)) {
+        if (storage >= 0 && dropped(storage)) {
           if (seen.insert(producer).second) {
             todo.push_back(producer);
           }
@@ -114,14 +147,17 @@ class Boundaries {
         }
       }
     }
+    for (size_t i = 0; i < replayed.size(); ++i) {
+      for (int storage : sizes_.step.nodes[replayed[i]].recipe.reads) {
+        if (plan_.predicted.by_recipe[i] && !dropped(storage)) {
+          mark_storage(storage);
+        }
+      }
+    }
   }
 
   Value* value_of(int reg) const {
     return const_cast<Value*>(program_.registers[reg].value);
-  }
-
-  static bool is_mark(const Node* node) {
-    return node->kind() == ops::keep || node->kind() == ops::recompute || node->kind() == ops::recompute_internal;
   }
 
   Value* constant(const c10::IValue& value) {
@@ -133,7 +169,7 @@ class Boundaries {
     // A value with a mark goes on as the mark's output.
     for (size_t i = 0; i < value->uses().size(); ++i) {
       auto* user = value->uses()[i].user;
-      if (is_mark(user)) {
+      if (ops::is_mark(user->kind())) {
         value = user->output();
         i = static_cast<size_t>(-1);
       }
@@ -146,7 +182,7 @@ class Boundaries {
     node->output()->setType(c10::TensorType::get());
     node->copyMetadata(value->node());
     auto* after = value->node();
-    while (after->next()->kind() == c10::prim::ListUnpack || is_mark(after->next())) {
+    while (after->next()->kind() == c10::prim::ListUnpack || ops::is_mark(after->next()->kind())) {
       after = after->next();
     }
     node->insertAfter(after);
@@ -159,6 +195,7 @@ class Boundaries {
   const Program& program_;
   const DryRun& sizes_;
   const plan::Plan& plan_;
+  std::vector<plan::Choice> choices_; ///< as they count
 };
 
 } // namespace
@@ -176,7 +213,7 @@ bool remove_boundaries(Graph& graph) {
   for (auto it = graph.nodes().begin(); it != graph.nodes().end();) {
     auto* node = *it++;
     const auto kind = node->kind();
-    if (kind == ops::keep || kind == ops::recompute || kind == ops::recompute_internal) {
+    if (ops::is_mark(kind)) {
       node->output()->replaceAllUsesWith(node->input(0));
     } else if (kind != ops::region && kind != ops::end_region) {
       continue;

@@ -98,46 +98,70 @@ int64_t MemoryCurve::peak() {
   return static_cast<int64_t>(most);
 }
 
-IncrementalSimulator::IncrementalSimulator(const StepIndex& index, const std::vector<int64_t>& limits) : index_(index) {
+int MemoryCurve::peak_moment() {
+  refresh();
+  const size_t block = std::max_element(most_.begin(), most_.end()) - most_.begin();
+  const auto begin = values_.begin() + static_cast<int64_t>(block * kBlock);
+  return static_cast<int>(std::max_element(begin, begin + kBlock) - values_.begin());
+}
+
+namespace {
+
+int misses_preference(Policy policy, Fate fate) {
+  const bool saved = policy == Policy::PreferSave && fate != Fate::Keep;
+  const bool recomputed = policy == Policy::PreferRecompute && fate != Fate::Recompute;
+  return saved || recomputed ? 1 : 0;
+}
+
+} // namespace
+
+IncrementalSimulator::IncrementalSimulator(const StepIndex& index, const std::vector<int64_t>& limits)
+    : index_(index), replays_(index, *this) {
   build_moments();
 
   double total = 0;
   for (const double seconds : index_.seconds) {
     total += seconds;
   }
-  // 2^50 ticks for the whole forward: sums are exact, and a double holds them.
+  for (const std::vector<Pack>& packs : index_.packs) {
+    for (const Pack& pack : packs) {
+      total += pack.pack_seconds + pack.unpack_seconds;
+    }
+  }
+  // 2^50 ticks for all that there is to do once: sums are exact, and a double holds them.
   seconds_per_tick_ = total > 0 ? total / static_cast<double>(int64_t{1} << 50) : 1;
-  for (const double seconds : index_.seconds) {
-    ticks_of_.push_back(static_cast<int64_t>(std::llround(seconds / seconds_per_tick_)));
+  for (int n = 0; n < index_.nodes; ++n) {
+    ticks_of_.push_back(ticks_for(index_.seconds[n]));
+    recipe_ticks_of_.push_back(ticks_for(index_.recipe_seconds[n]));
   }
 
   const int nodes = index_.nodes;
   const int storages = index_.storages;
-  dropped_.assign(storages, 0);
+  const int elements = nodes + storages;
+  choices_.assign(storages, Fate::Keep);
+  for (const Policy policy : index_.policy) {
+    preferences_missed_ += misses_preference(policy, Fate::Keep);
+  }
   forward_end_.assign(storages, 0);
-  cache_begin_.assign(storages, 0);
-  cache_end_.assign(storages, 0);
-  rng_end_.assign(nodes, 0);
-  bump_.assign(static_cast<size_t>(moments_) * index_.devices, 0);
-  replayed_at_.assign(nodes, -1);
-  component_of_.assign(nodes, -1);
-  member_stamp_.assign(nodes, 0);
-  parent_.assign(nodes, 0);
+  live_end_.assign(nodes, 0);
+  pack_bump_.assign(static_cast<size_t>(nodes) * index_.devices, 0);
+  component_of_.assign(elements, -1);
+  member_stamp_.assign(elements, 0);
+  parent_.assign(elements, 0);
   storage_stamp_.assign(storages, 0);
-  moment_stamp_.assign(moments_, 0);
-  new_bump_.assign(static_cast<size_t>(moments_) * index_.devices, 0);
-  readers_left_.assign(storages, 0);
-  slots_left_.assign(storages, 0);
-  new_begin_.assign(storages, 0);
-  new_end_.assign(storages, 0);
-  cached_.assign(storages, 0);
-  ran_.assign(nodes, 0);
+  node_stamp_.assign(nodes, 0);
   now_.assign(index_.devices, 0);
+  most_.assign(index_.devices, 0);
+  std::vector<std::vector<int>> slots_of(storages);
+  for (size_t slot = 0; slot < index_.slot_storage.size(); ++slot) {
+    slots_of[index_.slot_storage[slot]].push_back(static_cast<int>(slot));
+  }
+  slots_of_.append(slots_of);
 
   for (int s = 0; s < storages; ++s) {
     forward_end_[s] = forward_end(s);
     std::vector<double>& curve = base_[index_.device[s]];
-    for (int m = forward_begin(s); m < forward_end_[s]; ++m) {
+    for (int m = index_.producer[s] + 1; m < forward_end_[s]; ++m) {
       curve[m] += static_cast<double>(index_.bytes[s]);
     }
   }
@@ -150,6 +174,12 @@ IncrementalSimulator::IncrementalSimulator(const StepIndex& index, const std::ve
     }
   }
   base_.clear();
+  steps_.assign(curves_.size(), std::vector<double>(moments_ + 1, 0));
+  stepping_.assign(curves_.size(), {});
+}
+
+int64_t IncrementalSimulator::ticks_for(double seconds) const {
+  return static_cast<int64_t>(std::llround(seconds / seconds_per_tick_));
 }
 
 void IncrementalSimulator::build_moments() {
@@ -177,7 +207,7 @@ void IncrementalSimulator::build_moments() {
     position_.push_back(moments_);
     switch (event.kind) {
       case BackwardEvent::Kind::Use:
-        if (index_.recomputable[event.target]) {
+        if (index_.recomputable[event.target] || !index_.packs[event.target].empty()) {
           for (int d = 0; d < devices; ++d) {
             base_[d].push_back(live[d]);
           }
@@ -219,22 +249,15 @@ void IncrementalSimulator::build_moments() {
   }
 }
 
-std::vector<Fate> IncrementalSimulator::fates() const {
-  std::vector<Fate> fates;
+void IncrementalSimulator::set_choices(const std::vector<Choice>& choices) {
+  different_.clear();
   for (int s = 0; s < index_.storages; ++s) {
-    fates.push_back(fate(s));
-  }
-  return fates;
-}
-
-void IncrementalSimulator::set_fates(const std::vector<Fate>& fates) {
-  std::vector<int> different;
-  for (int s = 0; s < index_.storages; ++s) {
-    if (index_.recomputable[s] && fates[s] != fate(s)) {
-      different.push_back(s);
+    const Choice choice = index_.possible(s, choices[s]);
+    if (choice != choices_[s]) {
+      different_.push_back({s, choice});
     }
   }
-  flip(different);
+  change(different_);
 }
 
 void IncrementalSimulator::set_limits(const std::vector<int64_t>& limits) {
@@ -255,95 +278,46 @@ int64_t IncrementalSimulator::peak(int device) {
   return curves_[curve_of_[device]].peak();
 }
 
+int IncrementalSimulator::peak_moment(int device) {
+  return curves_[curve_of_[device]].peak_moment();
+}
+
 int IncrementalSimulator::forward_end(int storage) const {
   if (index_.stays[storage]) {
     return moments_;
   }
   int end = index_.last_read[storage] + 1;
-  if (!dropped_[storage]) {
-    end = std::max(end, release_end_[storage]);
-    for (const int* n = index_.readers.begin(storage); n != index_.readers.end(storage); ++n) {
-      if (component_of_[*n] >= 0) {
-        end = std::max(end, components_[component_of_[*n]].end);
+  switch (choices_[storage].fate) {
+    case Fate::Recompute:
+      break;
+    case Fate::Pack:
+      end = std::max(end, index_.first_save[storage] + 1);
+      break;
+    case Fate::Keep: {
+      end = std::max(end, release_end_[storage]);
+      const int* const readers_end = index_.readers.end(storage);
+      for (const int* n = index_.readers.begin(storage); n != readers_end; ++n) {
+        if (component_of_[*n] >= 0) {
+          end = std::max(end, live_end_[*n]);
+        }
       }
+      const int* const recipes_end = index_.recipe_readers.end(storage);
+      for (const int* n = index_.recipe_readers.begin(storage); n != recipes_end; ++n) {
+        if (component_of_[*n] >= 0 && replays_.by_recipe(*n)) {
+          end = std::max(end, live_end_[*n]);
+        }
+      }
+      break;
     }
   }
   return end;
 }
 
-inline void IncrementalSimulator::add(int device, int begin, int end, double bytes) {
-  if (curve_of_[device] >= 0) {
-    curves_[curve_of_[device]].add(begin, end, bytes);
-  }
-}
-
-void IncrementalSimulator::put_forward_end(int s, int end) {
-  const double bytes = static_cast<double>(index_.bytes[s]);
-  add(index_.device[s], forward_end_[s], end, bytes);
-  add(index_.device[s], end, forward_end_[s], -bytes);
-  forward_end_[s] = end;
-}
-
-void IncrementalSimulator::put_cache(int s, int begin, int end) {
-  const double bytes = static_cast<double>(index_.bytes[s]);
-  const int device = index_.device[s];
-  if (begin == cache_begin_[s]) {
-    add(device, cache_end_[s], end, bytes);
-    add(device, end, cache_end_[s], -bytes);
-  } else {
-    add(device, cache_begin_[s], cache_end_[s], -bytes);
-    add(device, begin, end, bytes);
-  }
-  cache_begin_[s] = begin;
-  cache_end_[s] = end;
-}
-
-void IncrementalSimulator::put_rng(int n, int end) {
-  const double bytes = static_cast<double>(index_.rng_bytes[n]);
-  add(index_.rng_device[n], n, rng_end_[n], -bytes);
-  add(index_.rng_device[n], n, end, bytes);
-  rng_end_[n] = end;
-}
-
-void IncrementalSimulator::put_bump(int slot, double bytes) {
-  const int moment = slot / index_.devices;
-  add(slot % index_.devices, moment, moment + 1, bytes - bump_[slot]);
-  bump_[slot] = bytes;
-}
-
-void IncrementalSimulator::set_forward_end(int s, int end) {
-  if (end != forward_end_[s]) {
-    log_.push_back({Change::What::ForwardEnd, s, forward_end_[s], 0, 0});
-    put_forward_end(s, end);
-  }
-}
-
-void IncrementalSimulator::set_cache(int s, int begin, int end) {
-  if (begin != cache_begin_[s] || end != cache_end_[s]) {
-    log_.push_back({Change::What::Cache, s, cache_begin_[s], cache_end_[s], 0});
-    put_cache(s, begin, end);
-  }
-}
-
-void IncrementalSimulator::set_rng(int n, int end) {
-  if (index_.rng_bytes[n] > 0 && index_.rng_device[n] >= 0 && end != rng_end_[n]) {
-    log_.push_back({Change::What::Rng, n, rng_end_[n], 0, 0});
-    put_rng(n, end);
-  }
-}
-
-void IncrementalSimulator::set_bump(int slot, double bytes) {
-  if (bytes != bump_[slot]) {
-    log_.push_back({Change::What::Bump, slot, 0, 0, bump_[slot]});
-    put_bump(slot, bytes);
-  }
-}
-
-void IncrementalSimulator::set_replayed_at(int n, int moment) {
-  if (moment != replayed_at_[n]) {
-    log_.push_back({Change::What::ReplayedAt, n, replayed_at_[n], 0, 0});
-    replayed_at_[n] = moment;
-  }
+void IncrementalSimulator::put_choice(int storage, const Choice& choice) {
+  preferences_missed_ += misses_preference(index_.policy[storage], choice.fate) -
+      misses_preference(index_.policy[storage], choices_[storage].fate);
+  choices_[storage] = choice;
+  replays_.set_choice(storage, mode_of(index_, storage, choice), choice.cache_from);
 }
 
 int IncrementalSimulator::new_component() {
@@ -354,18 +328,26 @@ int IncrementalSimulator::new_component() {
   }
   const int c = free_components_.back();
   free_components_.pop_back();
-  components_[c].nodes.clear();
+  components_[c].elements.clear();
   new_components_.push_back(c);
   return c;
 }
 
-/// Puts the nodes of a component that is touched into the pool.
+/// Puts the elements of a component that is touched into the pool.
 void IncrementalSimulator::gather(int component) {
   if (component >= 0 && gathered_[component] != stamp_) {
     gathered_[component] = stamp_;
     old_components_.push_back(component);
-    const std::vector<int>& nodes = components_[component].nodes;
-    pool_.insert(pool_.end(), nodes.begin(), nodes.end());
+    const std::vector<int>& elements = components_[component].elements;
+    pool_.insert(pool_.end(), elements.begin(), elements.end());
+  }
+}
+
+void IncrementalSimulator::member(int element) {
+  if (member_stamp_[element] != stamp_) {
+    member_stamp_[element] = stamp_;
+    members_.push_back(element);
+    gather(component_of_[element]);
   }
 }
 
@@ -374,293 +356,406 @@ void IncrementalSimulator::need(int node) {
   if (member_stamp_[node] == stamp_) {
     return;
   }
-  member_stamp_[node] = stamp_;
+  member(node);
   todo_.assign(1, node);
   while (!todo_.empty()) {
     const int n = todo_.back();
     todo_.pop_back();
-    members_.push_back(n);
-    gather(component_of_[n]);
-    for (const int* s = index_.reads.begin(n); s != index_.reads.end(n); ++s) {
-      const int p = index_.producer[*s];
-      if (dropped_[*s] && member_stamp_[p] != stamp_) {
-        member_stamp_[p] = stamp_;
-        todo_.push_back(p);
+    replays_.choose_way(n);
+    replays_.for_each_read(n, [&](int s) {
+      if (replays_.mode(s) == Mode::Packed) {
+        member(index_.nodes + s);
+      } else if (needs_producer(replays_.mode(s)) && member_stamp_[index_.producer[s]] != stamp_) {
+        member(index_.producer[s]);
+        todo_.push_back(index_.producer[s]);
       }
-    }
+    });
   }
 }
 
-void IncrementalSimulator::flip(const std::vector<int>& storages) {
+void IncrementalSimulator::touch_storage(int storage) {
+  if (storage_stamp_[storage] != stamp_) {
+    storage_stamp_[storage] = stamp_;
+    touched_storages_.push_back(storage);
+  }
+}
+
+void IncrementalSimulator::change(const std::vector<Change>& changes) {
   ++stamp_;
   free_components_.insert(free_components_.end(), old_components_.begin(), old_components_.end());
-  flipped_ = storages;
-  log_.clear();
+  changed_from_.clear();
+  added_.clear();
+  forward_ends_before_.clear();
+  pack_bumps_before_.clear();
   old_components_.clear();
   new_components_.clear();
   old_ticks_ = ticks_;
   pool_.clear();
   members_.clear();
   touched_storages_.clear();
-  touched_moments_.clear();
+  touched_packs_.clear();
 
-  // Which components change, and which nodes are in N afterwards. The pool grows while it is read.
-  for (const int s : storages) {
-    dropped_[s] ^= 1;
+  // Which components change, and which elements there are afterwards. The pool grows while it is read.
+  const int nodes = index_.nodes;
+  for (const Change& change : changes) {
+    const int s = change.storage;
+    const Choice before = choices_[s];
+    changed_from_.push_back({s, before});
+    put_choice(s, index_.possible(s, change.choice));
     gather(component_of_[index_.producer[s]]);
+    gather(component_of_[nodes + s]);
+    touch_storage(s);
     for (const int* n = index_.readers.begin(s); n != index_.readers.end(s); ++n) {
       gather(component_of_[*n]);
     }
+    for (const int* n = index_.recipe_readers.begin(s); n != index_.recipe_readers.end(s); ++n) {
+      gather(component_of_[*n]);
+    }
+    const bool packs = before.fate == Fate::Pack || choices_[s].fate == Fate::Pack;
+    if (packs && node_stamp_[index_.first_save[s]] != stamp_) {
+      node_stamp_[index_.first_save[s]] = stamp_;
+      touched_packs_.push_back(index_.first_save[s]);
+    }
   }
-  for (const int s : storages) {
-    if (dropped_[s] && index_.slots[s] > 0) {
+  for (const Change& change : changes) {
+    const int s = change.storage;
+    if (choices_[s].fate == Fate::Pack) {
+      member(nodes + s);
+    } else if (choices_[s].fate == Fate::Recompute && index_.slots[s] > 0) {
       need(index_.producer[s]);
     }
   }
   for (size_t i = 0; i < pool_.size(); ++i) {
-    const int n = pool_[i];
-    for (const int* s = index_.writes.begin(n); s != index_.writes.end(n); ++s) {
-      if (dropped_[*s] && index_.slots[*s] > 0) {
-        need(n);
+    const int e = pool_[i];
+    if (e >= nodes) {
+      if (choices_[e - nodes].fate == Fate::Pack) {
+        member(e);
+      }
+      continue;
+    }
+    for (const int* s = index_.writes.begin(e); s != index_.writes.end(e); ++s) {
+      if (choices_[*s].fate == Fate::Recompute && index_.slots[*s] > 0) {
+        need(e);
         break;
       }
     }
   }
   std::sort(members_.begin(), members_.end());
 
-  const auto touch_storage = [&](int s) {
-    if (storage_stamp_[s] != stamp_) {
-      storage_stamp_[s] = stamp_;
-      touched_storages_.push_back(s);
-    }
-  };
-  const auto touch_reads = [&](int n) {
-    for (const int* s = index_.reads.begin(n); s != index_.reads.end(n); ++s) {
-      touch_storage(*s);
-    }
-  };
-  for (const int s : storages) {
-    touch_storage(s);
-  }
-
-  // Nodes out of their components.
-  for (const int n : pool_) {
-    ticks_ -= ticks_of_[n];
-    touch_reads(n);
-    const int moment = replayed_at_[n];
-    if (moment >= 0 && moment_stamp_[moment] != stamp_) {
-      moment_stamp_[moment] = stamp_;
-      touched_moments_.push_back(moment);
-      for (int d = 0; d < index_.devices; ++d) {
-        new_bump_[static_cast<size_t>(moment) * index_.devices + d] = 0;
-      }
-    }
-    component_of_[n] = -1;
-    if (member_stamp_[n] != stamp_) {
-      set_replayed_at(n, -1);
-      set_rng(n, 0);
-      for (const int* s = index_.writes.begin(n); s != index_.writes.end(n); ++s) {
-        set_cache(*s, 0, 0);
+  // Elements out of their components.
+  for (const int c : old_components_) {
+    ticks_ -= components_[c].ticks;
+    plan_steps(components_[c], -1);
+    for (const int e : components_[c].elements) {
+      component_of_[e] = -1;
+      if (e < nodes) {
+        // The way may have changed: whatever the recipe reads is touched.
+        std::for_each(index_.reads.begin(e), index_.reads.end(e), [&](int s) { touch_storage(s); });
+        std::for_each(index_.recipe_reads.begin(e), index_.recipe_reads.end(e), [&](int s) { touch_storage(s); });
       }
     }
   }
 
   // And into new ones.
-  const auto root_of = [&](int n) {
-    while (parent_[n] != n) {
-      parent_[n] = parent_[parent_[n]];
-      n = parent_[n];
+  const auto root_of = [&](int e) {
+    while (parent_[e] != e) {
+      parent_[e] = parent_[parent_[e]];
+      e = parent_[e];
     }
-    return n;
+    return e;
   };
-  for (const int n : members_) {
-    ticks_ += ticks_of_[n];
-    touch_reads(n);
-    parent_[n] = n;
-    for (const int* s = index_.reads.begin(n); s != index_.reads.end(n); ++s) {
-      if (dropped_[*s]) {
-        parent_[root_of(index_.producer[*s])] = n;
-      }
-    }
+  for (const int e : members_) {
+    parent_[e] = e;
   }
-  for (const int n : members_) {
-    const int root = root_of(n);
+  for (const int e : members_) {
+    if (e >= nodes) {
+      continue;
+    }
+    replays_.for_each_read(e, [&](int s) {
+      touch_storage(s);
+      if (needs_producer(replays_.mode(s))) {
+        parent_[root_of(index_.producer[s])] = root_of(e);
+      } else if (replays_.mode(s) == Mode::Packed) {
+        parent_[root_of(nodes + s)] = root_of(e);
+      }
+    });
+  }
+  for (const int e : members_) {
+    const int root = root_of(e);
     if (component_of_[root] < 0) {
       component_of_[root] = new_component();
     }
-    component_of_[n] = component_of_[root];
-    components_[component_of_[n]].nodes.push_back(n);
+    component_of_[e] = component_of_[root];
+    components_[component_of_[e]].elements.push_back(e);
   }
   for (const int c : new_components_) {
-    replay_component(components_[c]);
+    play(components_[c]);
+    ticks_ += components_[c].ticks;
+    plan_steps(components_[c], 1);
   }
-  for (const int moment : touched_moments_) {
-    for (int d = 0; d < index_.devices; ++d) {
-      const int slot = moment * index_.devices + d;
-      set_bump(slot, new_bump_[slot]);
-    }
+  for (const int n : touched_packs_) {
+    touch_pack_bump(n);
   }
   for (const int s : touched_storages_) {
-    set_forward_end(s, forward_end(s));
+    const int end = forward_end(s);
+    if (end != forward_end_[s]) {
+      forward_ends_before_.push_back({s, forward_end_[s]});
+      plan_step(forward_end_[s], index_.device[s], static_cast<double>(index_.bytes[s]));
+      plan_step(end, index_.device[s], -static_cast<double>(index_.bytes[s]));
+      forward_end_[s] = end;
+    }
   }
-  // A change adds to a range of the curve, on average some share of its blocks.
-  const int64_t per_change = 4 + moments_ / 1500;
-  work_ += 10 + static_cast<int64_t>(pool_.size() + 2 * members_.size() + 2 * touched_storages_.size()) +
-      per_change * static_cast<int64_t>(log_.size());
+  apply_steps();
+  work_ += 10 + static_cast<int64_t>(pool_.size() + members_.size() + touched_storages_.size());
 }
 
-/// Plays the backward of one component, alone: what it caches and when depends on nothing else.
-void IncrementalSimulator::replay_component(Component& component) {
-  events_.clear();
-  int slots = 0;
-  for (const int n : component.nodes) {
-    ran_[n] = 0;
-    for (const int* s = index_.writes.begin(n); s != index_.writes.end(n); ++s) {
-      cached_[*s] = 0;
-      new_begin_[*s] = 0;
-      new_end_[*s] = 0;
-      readers_left_[*s] = 0;
-      slots_left_[*s] = index_.slots[*s];
-      if (dropped_[*s] && index_.slots[*s] > 0) {
-        slots += index_.slots[*s];
-        events_.insert(events_.end(), events_of_.begin(*s), events_of_.end(*s));
+void IncrementalSimulator::plan_step(int moment, int device, double bytes) {
+  const int c = curve_of_[device];
+  if (c >= 0 && moment < moments_) {
+    steps_[c][moment] += bytes;
+    stepping_[c].push_back(moment);
+  }
+}
+
+void IncrementalSimulator::plan_steps(const Component& component, double sign) {
+  for (const Step& step : component.steps) {
+    plan_step(step.moment, step.device, sign * step.bytes);
+  }
+}
+
+/// Adds what was planned to the curves; steps that cancel out cost nothing.
+void IncrementalSimulator::apply_steps() {
+  for (size_t c = 0; c < curves_.size(); ++c) {
+    std::vector<int>& stepping = stepping_[c];
+    std::vector<double>& steps = steps_[c];
+    if (stepping.empty()) {
+      continue;
+    }
+    int begin = 0;
+    double sum = 0;
+    const auto step_at = [&](int moment) {
+      const double step = steps[moment];
+      if (step == 0) {
+        return;
+      }
+      steps[moment] = 0;
+      if (sum != 0) {
+        added_.push_back({static_cast<int>(c), begin, moment, sum});
+      }
+      begin = moment;
+      sum += step;
+    };
+    const auto [low, high] = std::minmax_element(stepping.begin(), stepping.end());
+    const int first = *low;
+    const int last = *high;
+    if (static_cast<int>(stepping.size()) > (last - first) / 16) {
+      for (int moment = first; moment <= last; ++moment) {
+        step_at(moment);
+      }
+      work_ += (last - first) / 16;
+    } else {
+      std::sort(stepping.begin(), stepping.end());
+      for (const int moment : stepping) {
+        step_at(moment);
       }
     }
-    for (const int* s = index_.reads.begin(n); s != index_.reads.end(n); ++s) {
-      if (dropped_[*s]) {
-        ++readers_left_[*s];
+    if (sum != 0) {
+      added_.push_back({static_cast<int>(c), begin, moments_, sum});
+    }
+    work_ += static_cast<int64_t>(stepping.size());
+    stepping.clear();
+  }
+  for (const RangeAdded& range : added_) {
+    curves_[range.curve].add(range.begin, range.end, range.bytes);
+    work_ += 2 + (range.end - range.begin) / 1024;
+  }
+}
+
+/// While its node runs nothing of what packing holds is in the curve, so the moment gets it all.
+void IncrementalSimulator::touch_pack_bump(int node) {
+  std::fill(now_.begin(), now_.end(), 0);
+  std::fill(most_.begin(), most_.end(), 0);
+  for (const int* s = index_.writes.begin(node); s != index_.writes.end(node); ++s) {
+    now_[index_.device[*s]] += static_cast<double>(index_.bytes[*s]);
+  }
+  for (int d = 0; d < index_.devices; ++d) {
+    const double transient = static_cast<double>(index_.transient[static_cast<size_t>(node) * index_.devices + d]);
+    most_[d] = -std::max(transient, now_[d]); // what the moment has anyway
+  }
+  std::vector<double>& anyway = most_;
+  for (int d = 0; d < index_.devices; ++d) {
+    double more = 0;
+    double live = now_[d];
+    for (const int* s = index_.saved_first.begin(node); s != index_.saved_first.end(node); ++s) {
+      if (index_.device[*s] == d && choices_[*s].fate == Fate::Pack) {
+        const Pack& pack = pack_of(*s);
+        more = std::max(more, live + static_cast<double>(std::max(pack.pack_transient, pack.bytes)) + anyway[d]);
+        live += static_cast<double>(pack.bytes);
       }
+    }
+    const int index = node * index_.devices + d;
+    if (more != pack_bump_[index]) {
+      pack_bumps_before_.push_back({index, pack_bump_[index]});
+      plan_step(node, d, more - pack_bump_[index]);
+      plan_step(node + 1, d, pack_bump_[index] - more);
+      pack_bump_[index] = more;
+    }
+  }
+}
+
+/// Plays the backward of one component, alone.
+void IncrementalSimulator::play(Component& component) {
+  const int nodes = index_.nodes;
+  playing_ = &component;
+  component.steps.clear();
+  component.live_end.clear();
+  component.ticks = 0;
+  events_.clear();
+  const auto take_slots = [&](int s) {
+    events_.insert(events_.end(), events_of_.begin(s), events_of_.end(s));
+    std::for_each(slots_of_.begin(s), slots_of_.end(s), [&](int slot) { replays_.reset_slot(slot); });
+  };
+  for (const int e : component.elements) {
+    if (e >= nodes) {
+      const int s = e - nodes;
+      const Pack& pack = pack_of(s);
+      replays_.reset(s);
+      take_slots(s);
+      component.ticks += ticks_for(pack.pack_seconds);
+      component.steps.push_back({index_.first_save[s] + 1, index_.device[s], static_cast<double>(pack.bytes)});
+      continue;
+    }
+    live_end_[e] = moments_;
+    for (const int* s = index_.writes.begin(e); s != index_.writes.end(e); ++s) {
+      if (needs_producer(replays_.mode(*s))) {
+        replays_.reset(*s);
+        if (replays_.mode(*s) == Mode::Dropped) {
+          take_slots(*s);
+        }
+      }
+    }
+    if (!replays_.by_recipe(e) && index_.rng_bytes[e] > 0 && index_.rng_device[e] >= 0) {
+      component.steps.push_back({e, index_.rng_device[e], static_cast<double>(index_.rng_bytes[e])});
+    }
+  }
+  for (const int e : component.elements) {
+    if (e < nodes) {
+      replays_.expect(e);
+    }
+  }
+  for (const int e : component.elements) {
+    if (e < nodes) {
+      replays_.begin(e);
     }
   }
   std::sort(events_.begin(), events_.end());
 
-  component.end = moments_;
   for (const int e : events_) {
-    const int s = index_.backward[e].target;
-    if (index_.backward[e].kind == BackwardEvent::Kind::Use) {
-      if (!ran_[index_.producer[s]]) {
-        run_nodes(s, position_[e]);
-      }
+    const StepIndex::Event& event = index_.backward[e];
+    moment_ = position_[e];
+    if (event.kind == BackwardEvent::Kind::Release) {
+      in_use_event_ = false;
+      replays_.release(event.slot);
       continue;
     }
-    --slots_left_[s];
-    if (cached_[s] && slots_left_[s] == 0 && readers_left_[s] == 0) {
-      cached_[s] = 0;
-      new_end_[s] = position_[e];
-    }
-    if (--slots == 0) {
-      component.end = position_[e];
-      break;
+    in_use_event_ = true;
+    std::fill(now_.begin(), now_.end(), 0);
+    std::fill(most_.begin(), most_.end(), 0);
+    replays_.use(event.slot);
+    for (int d = 0; d < index_.devices; ++d) {
+      if (most_[d] != 0) {
+        component.steps.push_back({moment_, d, most_[d]});
+      }
+      if (now_[d] != most_[d]) {
+        component.steps.push_back({moment_ + 1, d, now_[d] - most_[d]});
+      }
     }
   }
-
-  for (const int n : component.nodes) {
-    if (!ran_[n]) {
-      set_replayed_at(n, -1);
-    }
-    set_rng(n, component.end);
-    for (const int* s = index_.writes.begin(n); s != index_.writes.end(n); ++s) {
-      if (cached_[*s]) {
-        new_end_[*s] = component.end;
-      }
-      if (new_end_[*s] <= new_begin_[*s]) {
-        new_begin_[*s] = new_end_[*s] = 0;
-      }
-      set_cache(*s, new_begin_[*s], new_end_[*s]);
+  work_ += static_cast<int64_t>(3 * component.elements.size() + events_.size());
+  for (const int e : component.elements) {
+    if (e < nodes) {
+      component.live_end.push_back(live_end_[e]);
     }
   }
 }
 
-/// The same steps as Simulator::replay.
-void IncrementalSimulator::run_nodes(int storage, int moment) {
-  const int devices = index_.devices;
-  todo_.assign(1, index_.producer[storage]);
-  ran_[todo_.front()] = 1;
-  for (size_t i = 0; i < todo_.size(); ++i) {
-    const int n = todo_[i];
-    for (const int* s = index_.reads.begin(n); s != index_.reads.end(n); ++s) {
-      const int p = index_.producer[*s];
-      if (dropped_[*s] && !ran_[p]) {
-        ran_[p] = 1;
-        todo_.push_back(p);
-      }
-    }
+void IncrementalSimulator::node_runs(int n, bool by_recipe) {
+  work_ += 4;
+  playing_->ticks += by_recipe ? recipe_ticks_of_[n] : ticks_of_[n];
+  const std::vector<int64_t>& transient = by_recipe ? index_.recipe_transient : index_.transient;
+  for (int d = 0; d < index_.devices; ++d) {
+    const int64_t rng = !by_recipe && d == index_.rng_device[n] ? index_.rng_bytes[n] : 0;
+    const int64_t bytes = transient[static_cast<size_t>(n) * index_.devices + d] + rng;
+    most_[d] = std::max(most_[d], now_[d] + static_cast<double>(bytes));
   }
-  std::sort(todo_.begin(), todo_.end());
+}
 
-  double* const most = new_bump_.data() + static_cast<size_t>(moment) * devices;
-  if (moment_stamp_[moment] != stamp_) {
-    moment_stamp_[moment] = stamp_;
-    touched_moments_.push_back(moment);
+void IncrementalSimulator::unpack_runs(int s, int /*reader*/) {
+  const Pack& pack = pack_of(s);
+  const int d = index_.device[s];
+  playing_->ticks += ticks_for(pack.unpack_seconds);
+  most_[d] = std::max(most_[d], now_[d] + static_cast<double>(pack.unpack_transient));
+}
+
+void IncrementalSimulator::made(int s) {
+  const int d = index_.device[s];
+  now_[d] += static_cast<double>(index_.bytes[s]);
+  most_[d] = std::max(most_[d], now_[d]);
+}
+
+void IncrementalSimulator::gone(int s) {
+  const double bytes = static_cast<double>(index_.bytes[s]);
+  if (in_use_event_) {
+    now_[index_.device[s]] -= bytes;
+  } else {
+    playing_->steps.push_back({moment_, index_.device[s], -bytes});
   }
-  std::fill(most, most + devices, 0);
-  std::fill(now_.begin(), now_.end(), 0);
-  for (const int n : todo_) {
-    set_replayed_at(n, moment);
-    for (int d = 0; d < devices; ++d) {
-      const int64_t rng = d == index_.rng_device[n] ? index_.rng_bytes[n] : 0;
-      most[d] = std::max(
-          most[d], now_[d] + static_cast<double>(index_.transient[static_cast<size_t>(n) * devices + d] + rng));
-    }
-    for (const int* s = index_.writes.begin(n); s != index_.writes.end(n); ++s) {
-      const int d = index_.device[*s];
-      now_[d] += static_cast<double>(index_.bytes[*s]);
-      most[d] = std::max(most[d], now_[d]);
-    }
-    for (const int* s = index_.writes.begin(n); s != index_.writes.end(n); ++s) {
-      cached_[*s] = dropped_[*s] && (slots_left_[*s] > 0 || readers_left_[*s] > 0);
-      if (cached_[*s]) {
-        new_begin_[*s] = moment + 1;
-      } else {
-        now_[index_.device[*s]] -= static_cast<double>(index_.bytes[*s]);
-      }
-    }
-    for (const int* s = index_.reads.begin(n); s != index_.reads.end(n); ++s) {
-      if (dropped_[*s] && --readers_left_[*s] == 0 && cached_[*s] && slots_left_[*s] == 0) {
-        cached_[*s] = 0;
-        new_end_[*s] = moment + 1;
-        now_[index_.device[*s]] -= static_cast<double>(index_.bytes[*s]);
-      }
-    }
+}
+
+void IncrementalSimulator::node_dies(int n) {
+  live_end_[n] = moment_;
+  if (!replays_.by_recipe(n) && index_.rng_bytes[n] > 0 && index_.rng_device[n] >= 0) {
+    playing_->steps.push_back({moment_, index_.rng_device[n], -static_cast<double>(index_.rng_bytes[n])});
   }
+}
+
+void IncrementalSimulator::form_goes(int s) {
+  playing_->steps.push_back({moment_, index_.device[s], -static_cast<double>(pack_of(s).bytes)});
 }
 
 void IncrementalSimulator::undo() {
-  for (size_t i = log_.size(); i > 0; --i) {
-    const Change& change = log_[i - 1];
-    switch (change.what) {
-      case Change::What::ForwardEnd:
-        put_forward_end(change.index, change.a);
-        break;
-      case Change::What::Cache:
-        put_cache(change.index, change.a, change.b);
-        break;
-      case Change::What::Rng:
-        put_rng(change.index, change.a);
-        break;
-      case Change::What::Bump:
-        put_bump(change.index, change.bytes);
-        break;
-      case Change::What::ReplayedAt:
-        replayed_at_[change.index] = change.a;
-        break;
-    }
+  for (const RangeAdded& range : added_) {
+    curves_[range.curve].add(range.begin, range.end, -range.bytes);
   }
-  log_.clear();
-  for (const int s : flipped_) {
-    dropped_[s] ^= 1;
+  added_.clear();
+  for (const Before& before : forward_ends_before_) {
+    forward_end_[before.index] = before.value;
   }
-  flipped_.clear();
+  forward_ends_before_.clear();
+  for (const BumpBefore& before : pack_bumps_before_) {
+    pack_bump_[before.index] = before.value;
+  }
+  pack_bumps_before_.clear();
+  for (const Change& change : changed_from_) {
+    put_choice(change.storage, change.choice);
+  }
+  changed_from_.clear();
   for (const int c : new_components_) {
-    for (const int n : components_[c].nodes) {
-      component_of_[n] = -1;
+    for (const int e : components_[c].elements) {
+      component_of_[e] = -1;
     }
     free_components_.push_back(c);
   }
   new_components_.clear();
   for (const int c : old_components_) {
-    for (const int n : components_[c].nodes) {
-      component_of_[n] = c;
+    const Component& component = components_[c];
+    for (size_t i = 0; i < component.elements.size(); ++i) {
+      const int e = component.elements[i];
+      component_of_[e] = c;
+      if (e < index_.nodes) {
+        live_end_[e] = component.live_end[i];
+        replays_.choose_way(e);
+      }
     }
   }
   old_components_.clear();

@@ -23,11 +23,23 @@ std::string module_of(const StepGraph& graph, const Region& region) {
   return common;
 }
 
+const char* name_of(Fate fate) {
+  switch (fate) {
+    case Fate::Keep:
+      return "keep";
+    case Fate::Recompute:
+      return "recompute";
+    case Fate::Pack:
+      return "pack";
+  }
+  return "";
+}
+
 } // namespace
 
 std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<int64_t>& budgets) {
   using Json = nlohmann::ordered_json;
-  const Simulation plain = simulate(graph, std::vector<Fate>(graph.storages.size(), Fate::Keep));
+  const Simulation plain = simulate(graph, std::vector<Choice>(graph.storages.size(), Fate::Keep));
 
   Json devices = Json::array();
   for (size_t d = 0; d < graph.devices.size(); ++d) {
@@ -64,6 +76,9 @@ std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<
   for (size_t s = 0; s < graph.storages.size(); ++s) {
     const Storage& storage = graph.storages[s];
     const Node& producer = graph.nodes[storage.producer];
+    const Choice& choice = plan.choices[s];
+    const bool packed = choice.fate == Fate::Pack;
+    const bool from_a_node = choice.fate != Fate::Keep && choice.cache_from != Choice::kAlways;
     storages.push_back({
         {"name", storage.name},
         {"bytes", storage.bytes},
@@ -73,20 +88,27 @@ std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<
         {"module", producer.module},
         {"internal", storage.internal},
         {"slots", slots[s]},
-        {"fate", plan.fates[s] == Fate::Recompute ? "recompute" : "keep"},
+        {"fate", name_of(plan.choices[s].fate)},
+        {"packed_as", packed ? Json(storage.packs[choice.pack].kind) : Json(nullptr)},
+        {"packed_bytes", packed ? Json(storage.packs[choice.pack].bytes) : Json(nullptr)},
+        {"cache_from", from_a_node ? Json(choice.cache_from) : Json(nullptr)},
         {"reason", plan.reasons[s]},
     });
   }
 
   Json replayed = Json::array();
-  for (const int n : plan.predicted.replayed) {
+  for (size_t i = 0; i < plan.predicted.replayed.size(); ++i) {
+    const int n = plan.predicted.replayed[i];
+    const bool by_recipe = plan.predicted.by_recipe[i];
     const Node& node = graph.nodes[n];
     replayed.push_back({
         {"index", n},
         {"op", node.op},
         {"where", node.where},
         {"module", node.module},
-        {"seconds", node.seconds},
+        {"seconds", by_recipe ? node.recipe.seconds : node.seconds},
+        {"runs", plan.predicted.runs[i]},
+        {"by_recipe", by_recipe},
     });
   }
 
@@ -94,6 +116,7 @@ std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<
       {"format", 1},
       {"devices", devices},
       {"recompute_seconds", plan.predicted.recompute_seconds},
+      {"pack_seconds", plan.predicted.pack_seconds},
       {"plain_forward_seconds", forward_seconds},
       {"plain_backward_seconds", graph.backward_seconds},
       {"cost_model",

@@ -3,11 +3,13 @@
 /// Plan as JSON, format version 1. Bytes are integers; nothing is rounded.
 ///
 /// { "format": 1, "devices": [{"name", "budget" (bytes or null), "peak", "held", "plain_peak", "plain_held"}],
-///   "recompute_seconds", "plain_forward_seconds", "plain_backward_seconds", "cost_model": {"name", "hash" (or null)},
-///   "recomputed_bytes",
+///   "recompute_seconds" (all runs), "pack_seconds", "plain_forward_seconds", "plain_backward_seconds",
+///   "cost_model": {"name", "hash" (or null)}, "recomputed_bytes",
 ///   "regions": [{"first", "last", "module"}],
-///   "storages": [{"name", "bytes", "device", "op", "where", "module", "internal", "slots", "fate", "reason"}],
-///   "nodes_replayed": [{"index", "op", "where", "module", "seconds"}] }
+///   "storages": [{"name", "bytes", "device", "op", "where", "module", "internal", "slots",
+///     "fate" ("keep", "recompute", "pack"), "packed_as" (kind or null), "packed_bytes" (or null),
+///     "cache_from" (a node, see Choice; null: always), "reason"}],
+///   "nodes_replayed": [{"index", "op", "where", "module", "seconds" (one run), "runs", "by_recipe"}] }
 
 #include <string>
 

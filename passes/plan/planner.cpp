@@ -5,6 +5,7 @@
 
 #include "passes/plan/budget.h"
 #include "passes/plan/search.h"
+#include "passes/plan/simulator.h"
 
 namespace recals::plan {
 namespace {
@@ -21,34 +22,44 @@ std::string human_seconds(double seconds) {
   return text;
 }
 
-/// Makes the fates canonical: Recompute only where something is recomputed or would be.
-Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Fate> fates) {
+/// Makes the choices canonical: another fate than Keep only where it makes a difference.
+Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Choice> choices) {
   const StepIndex& index = simulator.index();
-  simulator.run(fates);
+  simulator.run(choices);
   for (int s = 0; s < index.storages; ++s) {
     const bool no_difference = index.slots[s] == 0 && !simulator.wanted(s);
-    if (!index.recomputable[s] || no_difference) {
-      fates[s] = Fate::Keep;
-    }
+    choices[s] = no_difference ? Choice(Fate::Keep) : index.possible(s, choices[s]);
   }
 
   Plan plan;
-  plan.regions = regions_of(graph, fates);
-  plan.predicted = simulate(graph, fates);
-  simulator.run(fates);
+  plan.regions = regions_of(graph, choices);
+  plan.predicted = simulate(graph, choices);
+  simulator.run(choices);
   for (int s = 0; s < index.storages; ++s) {
     const Storage& storage = graph.storages[s];
     const int producer = storage.producer;
     const std::string size = human_bytes(storage.bytes);
     const std::string time = human_seconds(graph.nodes[producer].seconds);
+    const Policy policy = storage.policy;
     std::string reason;
-    if (fates[s] == Fate::Recompute) {
+    if (choices[s].fate == Fate::Pack) {
+      const Pack& pack = storage.packs[choices[s].pack];
+      reason = "packed: " + size + " as " + human_bytes(pack.bytes) + " (" + pack.kind + ") at " +
+          human_seconds(pack.pack_seconds + simulator.unpacked(s) * pack.unpack_seconds);
+    } else if (choices[s].fate == Fate::Recompute) {
       size_t region = 0;
       while (region < plan.regions.size() && plan.regions[region].last < producer) {
         ++region;
       }
-      reason = "recomputed: " + size + " at " + time + " in region " + std::to_string(region);
-      if (index.slots[s] == 0) {
+      const int runs = simulator.runs(producer);
+      const double seconds =
+          simulator.by_recipe(producer) ? graph.nodes[producer].recipe.seconds : graph.nodes[producer].seconds;
+      reason = "recomputed: " + size + " at " + human_seconds(seconds);
+      reason += runs > 1 ? ", " + std::to_string(runs) + " times, in region " : " in region ";
+      reason += std::to_string(region);
+      if (policy == Policy::MustRecompute || policy == Policy::PreferRecompute) {
+        reason += policy == Policy::MustRecompute ? ", as MUST_RECOMPUTE asks" : ", as PREFER_RECOMPUTE asks";
+      } else if (index.slots[s] == 0) {
         reason += ", for what is recomputed from it";
       }
     } else if (storage.output) {
@@ -59,6 +70,8 @@ Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Fate> fate
       reason = "freed in the forward: nothing saves it";
     } else if (!storage.recomputable) {
       reason = "kept: its producer must not run twice";
+    } else if (policy == Policy::MustSave) {
+      reason = "kept: " + size + ", as MUST_SAVE asks";
     } else if (index.slots[s] == 0) {
       reason = "held: " + size + ", what is recomputed starts from it";
     } else {
@@ -66,7 +79,7 @@ Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Fate> fate
     }
     plan.reasons.push_back(std::move(reason));
   }
-  plan.fates = std::move(fates);
+  plan.choices = std::move(choices);
   return plan;
 }
 
@@ -74,32 +87,57 @@ Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Fate> fate
 
 Plan keep_all(const StepGraph& graph) {
   Simulator simulator(graph);
-  return finish(graph, simulator, std::vector<Fate>(graph.storages.size(), Fate::Keep));
+  return finish(graph, simulator, std::vector<Choice>(graph.storages.size(), Fate::Keep));
 }
+
+namespace {
+
+std::vector<int64_t> peaks_of(Simulator& simulator, const std::vector<Choice>& choices) {
+  simulator.run(choices);
+  std::vector<int64_t> peaks;
+  for (const PeakPoint& peak : simulator.peak()) {
+    peaks.push_back(peak.bytes);
+  }
+  return peaks;
+}
+
+/// What can be met if nothing must be: per device what was asked for where that can be, or the least that was found.
+std::vector<int64_t> smallest_without_policies(StepGraph graph, const std::vector<int64_t>& budgets) {
+  for (Storage& storage : graph.storages) {
+    storage.policy = Policy::None;
+  }
+  Simulator simulator(graph);
+  std::vector<int64_t> smallest = peaks_of(simulator, search(simulator.index(), budgets).choices);
+  for (size_t d = 0; d < budgets.size(); ++d) {
+    smallest[d] = std::max(smallest[d], budgets[d]);
+  }
+  return smallest;
+}
+
+} // namespace
 
 std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<int64_t>& budgets) {
   Simulator simulator(graph);
-  const std::vector<Fate> keep(graph.storages.size(), Fate::Keep);
-  if (simulator.fits(keep, budgets, 0)) {
-    return finish(graph, simulator, keep);
-  }
   Found found = search(simulator.index(), budgets);
   if (found.fits) {
-    return finish(graph, simulator, std::move(found.fates));
+    return finish(graph, simulator, std::move(found.choices));
   }
   Infeasible infeasible;
-  simulator.run(found.fates);
+  const std::vector<int64_t> peaks = peaks_of(simulator, found.choices);
   double worst = 0;
-  for (int d = 0; d < simulator.index().devices; ++d) {
-    const PeakPoint& peak = simulator.peak()[d];
-    infeasible.smallest.push_back(std::max(peak.bytes, budgets[d]));
-    const double ratio = static_cast<double>(peak.bytes) / static_cast<double>(std::max<int64_t>(budgets[d], 1));
-    if (peak.bytes > budgets[d] && ratio > worst) {
+  for (size_t d = 0; d < peaks.size(); ++d) {
+    infeasible.smallest.push_back(std::max(peaks[d], budgets[d]));
+    const double ratio = static_cast<double>(peaks[d]) / static_cast<double>(std::max<int64_t>(budgets[d], 1));
+    if (peaks[d] > budgets[d] && ratio > worst) {
       worst = ratio;
-      infeasible.device = d;
-      infeasible.at = peak;
+      infeasible.device = static_cast<int>(d);
+      infeasible.at = simulator.peak()[d];
     }
   }
+  const bool must = std::any_of(graph.storages.begin(), graph.storages.end(), [](const Storage& storage) {
+    return storage.policy == Policy::MustSave || storage.policy == Policy::MustRecompute;
+  });
+  infeasible.smallest_without_policies = must ? smallest_without_policies(graph, budgets) : infeasible.smallest;
   return infeasible;
 }
 

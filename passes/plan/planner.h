@@ -15,10 +15,11 @@ struct Region {
 };
 
 struct Plan {
-  std::vector<Fate> fates; ///< per storage
+  std::vector<Choice> choices; ///< per storage
   std::vector<std::string> reasons; ///< per storage: why this fate, for a person
-  /// Disjoint, in forward order; every node of N is inside one, and no component
-  /// (Note [What the executor does with fates]) is in two.
+  /// Disjoint, in forward order; every node of N (Note [What the executor does with fates]) and every producer of a
+  /// packed storage is inside one, and no two nodes of N of which one reads a dropped storage that the other writes are
+  /// in two.
   std::vector<Region> regions;
   Simulation predicted;
 };
@@ -30,6 +31,9 @@ struct Infeasible {
   std::vector<int64_t> smallest;
   int device = 0; ///< the device whose budget cannot be met
   PeakPoint at; ///< what sets the peak of that device in the smallest plan
+  /// Per device: what the planner can meet if it does not have to follow MUST policies. Equal to `smallest` where they
+  /// are not the reason.
+  std::vector<int64_t> smallest_without_policies;
 };
 
 constexpr int64_t kNoBudget = INT64_MAX;
@@ -40,7 +44,7 @@ std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<
 /// The plan that keeps everything: the plain step.
 Plan keep_all(const StepGraph& graph);
 
-/// Regions for a set of fates: the smallest disjoint intervals that contain the components.
-std::vector<Region> regions_of(const StepGraph& graph, const std::vector<Fate>& fates);
+/// Regions for a set of choices: the smallest disjoint intervals that contain what belongs together.
+std::vector<Region> regions_of(const StepGraph& graph, const std::vector<Choice>& choices);
 
 } // namespace recals::plan

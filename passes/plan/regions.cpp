@@ -1,32 +1,56 @@
 #include <algorithm>
+#include <numeric>
 
 #include "passes/plan/planner.h"
 #include "passes/plan/simulator.h"
 
 namespace recals::plan {
 
-std::vector<Region> regions_of(const StepGraph& graph, const std::vector<Fate>& fates) {
+std::vector<Region> regions_of(const StepGraph& graph, const std::vector<Choice>& choices) {
   Simulator simulator(graph);
-  simulator.run(fates);
-  const int nodes = simulator.index().nodes;
+  simulator.run(choices);
+  const StepIndex& index = simulator.index();
 
-  std::vector<int> last_of_component(nodes, -1);
-  for (int n = 0; n < nodes; ++n) {
-    if (simulator.replays(n)) {
-      last_of_component[simulator.component(n)] = n;
+  // Nodes of N that hand a dropped storage to each other belong together.
+  std::vector<int> parent(index.nodes);
+  std::iota(parent.begin(), parent.end(), 0);
+  const auto root_of = [&](int n) {
+    while (parent[n] != n) {
+      parent[n] = parent[parent[n]];
+      n = parent[n];
+    }
+    return n;
+  };
+  std::vector<uint8_t> inside(index.nodes, 0);
+  for (int n = 0; n < index.nodes; ++n) {
+    inside[n] = simulator.replays(n);
+    for (const int* s = index.reads.begin(n); s != index.reads.end(n) && inside[n]; ++s) {
+      if (simulator.dropped(*s)) {
+        parent[root_of(index.producer[*s])] = root_of(n);
+      }
     }
   }
-  // A component that starts inside a region joins it, and may make it longer.
+  for (int s = 0; s < index.storages; ++s) {
+    if (index.possible(s, choices[s]).fate == Fate::Pack) {
+      inside[index.producer[s]] = 1;
+    }
+  }
+  std::vector<int> last(index.nodes, -1);
+  for (int n = 0; n < index.nodes; ++n) {
+    if (inside[n]) {
+      last[root_of(n)] = n;
+    }
+  }
+  // What starts inside a region joins it, and may make it longer.
   std::vector<Region> regions;
-  for (int n = 0; n < nodes; ++n) {
-    if (!simulator.replays(n)) {
+  for (int n = 0; n < index.nodes; ++n) {
+    if (!inside[n]) {
       continue;
     }
-    const int last = last_of_component[simulator.component(n)];
     if (!regions.empty() && n <= regions.back().last) {
-      regions.back().last = std::max(regions.back().last, last);
+      regions.back().last = std::max(regions.back().last, last[root_of(n)]);
     } else {
-      regions.push_back({n, last});
+      regions.push_back({n, last[root_of(n)]});
     }
   }
   return regions;

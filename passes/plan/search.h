@@ -1,27 +1,39 @@
 #pragma once
 
-/// The search behind `choose`. `docs/planner.md` explains it.
+/// The search behind `choose` and `pareto`. `docs/planner.md` explains it.
 
 #include <vector>
 
-#include "passes/plan/simulator.h"
+#include "passes/plan/options.h"
 
 namespace recals::plan {
 
 struct SearchOptions {
-  /// Sets of fates that annealing tries for each storage that has a choice.
+  /// Sets of choices that annealing tries for each storage that has a choice.
   int tries_per_choice = 300;
-  /// What bounds it for large steps, in units of IncrementalSimulator::work: about a second.
+  /// What bounds it for large steps, in units of IncrementalSimulator::work: about a second, and more for steps with
+  /// thousands of storages.
   int64_t most_work = 40'000'000;
+  int64_t most_work_per_storage = 3'000;
+  /// Steps with fewer sets of choices than this have all of them tried.
+  double most_sets = 20'000;
 };
+
+inline int64_t work_of(const StepIndex& index, const SearchOptions& options) {
+  return options.most_work + options.most_work_per_storage * index.storages;
+}
 
 struct Found {
   bool fits = false;
-  std::vector<Fate> fates; ///< the cheapest found that fits; if none does, the smallest found
+  std::vector<Choice> choices; ///< the cheapest found that fits; if none does, the smallest found
 };
 
 /// Deterministic: the same question has the same answer, on any number of cores and at any load. If nothing fits, then
-/// budgets that are at least the peaks of the fates that come back do fit, for the devices that had a budget.
+/// budgets that are at least the peaks of the choices that come back do fit, for the devices that had a budget. With one
+/// such device a smaller budget never has a plan with a higher peak.
 Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const SearchOptions& options = {});
+
+/// Plans of one device from the plain step down to the smallest peak that is found, each smaller than the one before.
+std::vector<std::vector<Choice>> frontier(const StepIndex& index, int device, const SearchOptions& options = {});
 
 } // namespace recals::plan

@@ -7,73 +7,21 @@
 
 #include <vector>
 
-#include "passes/plan/simulate.h"
+#include "passes/plan/replays.h"
 
 namespace recals::plan {
-
-/// A compressed list of lists: the entries of list i are `begin(i)..end(i)`.
-struct Lists {
-  std::vector<int> offsets{0};
-  std::vector<int> entries;
-
-  const int* begin(int i) const {
-    return entries.data() + offsets[i];
-  }
-  const int* end(int i) const {
-    return entries.data() + offsets[i + 1];
-  }
-  int size(int i) const {
-    return offsets[i + 1] - offsets[i];
-  }
-  void close() {
-    offsets.push_back(static_cast<int>(entries.size()));
-  }
-};
-
-/// What never changes while fates do.
-struct StepIndex {
-  explicit StepIndex(const StepGraph& graph);
-
-  int devices = 0;
-  int nodes = 0;
-  int storages = 0;
-
-  // Per storage.
-  std::vector<int64_t> bytes;
-  std::vector<int> device;
-  std::vector<int> producer;
-  std::vector<int> last_read; ///< the forward node after which nothing of the forward needs it
-  std::vector<int> slots; ///< how many
-  std::vector<uint8_t> stays; ///< output or pinned: never freed
-  std::vector<uint8_t> recomputable;
-  Lists readers; ///< nodes, ascending
-
-  // Per node.
-  Lists reads; ///< each storage once
-  Lists writes;
-  Lists dying; ///< storages whose last_read is this node
-  std::vector<int64_t> transient; ///< [node * devices + device]
-  std::vector<int64_t> rng_bytes;
-  std::vector<int> rng_device;
-  std::vector<double> seconds;
-
-  struct Event {
-    BackwardEvent::Kind kind;
-    int target; ///< the storage of the slot, or the device
-    int64_t bytes;
-  };
-  std::vector<Event> backward;
-};
 
 class Simulator {
  public:
   explicit Simulator(const StepGraph& graph);
+  Simulator(const Simulator&) = delete;
+  Simulator& operator=(const Simulator&) = delete;
 
-  /// Overwrites what `peak`, ... answer. `fates` has one entry per storage.
-  void run(const std::vector<Fate>& fates);
-  /// Stops before the memory passes if the recompute time is above `most_seconds`; or as soon as a peak is above its
-  /// limit (`limits`: one per device). Returns whether the step ran through, within both.
-  bool fits(const std::vector<Fate>& fates, const std::vector<int64_t>& limits, double most_seconds);
+  /// Overwrites what `peak`, ... answer. `choices` has one entry per storage.
+  void run(const std::vector<Choice>& choices);
+  /// Stops as soon as a peak is above its limit (`limits`: one per device). Returns whether the step ran through, within
+  /// the limits and within `most_seconds` of extra time.
+  bool fits(const std::vector<Choice>& choices, const std::vector<int64_t>& limits, double most_seconds);
 
   const StepIndex& index() const {
     return index_;
@@ -84,15 +32,31 @@ class Simulator {
   const std::vector<int64_t>& held() const {
     return held_;
   }
-  double recompute_seconds() const {
-    return seconds_;
+  double recompute_seconds() const;
+  double pack_seconds() const {
+    return pack_seconds_;
   }
+  double extra_seconds() const {
+    return recompute_seconds() + pack_seconds_;
+  }
+  int64_t recomputed_bytes() const;
   bool replays(int node) const {
     return in_n_[node] != 0;
   }
-  /// The component of a node of N: any id that the nodes of one component share; -1 for a node that is not in N.
-  int component(int node) const {
-    return in_n_[node] ? component_[node] : -1;
+  bool by_recipe(int node) const {
+    return replays_.by_recipe(node);
+  }
+  /// How often the backward ran a node of N.
+  int runs(int node) const {
+    return runs_[node];
+  }
+  /// How often the backward unpacked a storage.
+  int unpacked(int storage) const {
+    return unpacked_[storage];
+  }
+  /// The producer would have to run again for a replay that reads the storage.
+  bool dropped(int storage) const {
+    return needs_producer(replays_.mode(storage));
   }
   /// Some node of N reads the storage.
   bool wanted(int storage) const {
@@ -107,38 +71,41 @@ class Simulator {
   }
 
  private:
-  void close_over(const std::vector<Fate>& fates);
-  void find_components();
+  friend class Replays<Simulator>;
+
+  void close_over(const std::vector<Choice>& choices);
   bool forward();
   bool backward();
-  bool replay(int storage, int event);
-  void release(int storage);
-  void end_component(int root);
-  int root_of(int node);
+  void release(int slot);
   bool touch(int device, int64_t bytes);
   void mark(bool in_backward, int index);
 
+  // What Replays tells.
+  void node_runs(int node, bool by_recipe);
+  void unpack_runs(int storage, int reader);
+  void made(int storage);
+  void gone(int storage);
+  void node_dies(int node);
+  void form_goes(int storage);
+
   StepIndex index_;
+  Replays<Simulator> replays_;
 
   // Of a run.
-  std::vector<uint8_t> dropped_; ///< per storage: fate Recompute
+  std::vector<const Pack*> pack_; ///< per storage: null: not packed
   std::vector<int> n_readers_; ///< per storage: nodes of N that read it
-  std::vector<int> readers_left_; ///< dropped: those that have not run; kept: those whose component holds it
+  std::vector<int> holders_; ///< per kept storage: those that are live
   std::vector<int> slots_left_;
-  std::vector<uint8_t> cached_;
   std::vector<uint8_t> in_n_; ///< per node
-  std::vector<int> component_; ///< per node, union-find parent, then root
-  std::vector<int> next_in_component_; ///< per node of N, a linked list; -1 ends it
-  std::vector<int> first_in_component_; ///< per root
-  std::vector<int> component_slots_; ///< per root: slots in D that are not released
-  std::vector<int> replayed_at_;
-  std::vector<int> todo_;
+  std::vector<int> runs_; ///< per node
+  std::vector<int> unpacked_; ///< per storage
   std::vector<int64_t> live_;
   std::vector<int64_t> most_;
   std::vector<PeakPoint> peak_;
   std::vector<int64_t> held_;
   const int64_t* limits_ = nullptr; ///< stop at the first moment above one
-  double seconds_ = 0;
+  bool within_ = true; ///< no limit was exceeded yet
+  double pack_seconds_ = 0;
   bool in_backward_ = false;
   int now_ = 0;
   int replaying_ = -1;

@@ -15,6 +15,31 @@ namespace recals::plan {
 enum class Fate : uint8_t {
   Keep, ///< stays allocated as long as a slot or a replay needs it
   Recompute, ///< freed at its last use in the forward; its producer runs again when the backward asks
+  Pack, ///< freed at its last use in the forward; a smaller form of it stays, and is unpacked when the backward asks
+};
+
+/// What the user says about a storage, in the words of torch's CheckpointPolicy. MUST is never overridden.
+enum class Policy : uint8_t {
+  None,
+  MustSave, ///< its fate is Keep
+  PreferSave, ///< Keep, unless nothing else fits
+  PreferRecompute, ///< Recompute, unless nothing else fits
+  MustRecompute, ///< its fate is Recompute; says nothing about storages that cannot be recomputed
+};
+
+/// A smaller form in which the slots of a storage can be kept.
+struct Pack {
+  std::string kind; ///< what a person reads, "two-valued float -> bits"
+  int64_t bytes = 0; ///< of the packed form, as the device's allocator hands them out
+  /// Unpacking gives the original bits, so replays may read it. False: it serves the slots only (the sign, where the
+  /// backward reads no more); a replay that reads the storage needs its producer to run again.
+  bool lossless = true;
+  double pack_seconds = 0;
+  double unpack_seconds = 0;
+  /// The most bytes that are live while it is packed above those before, `bytes` included.
+  int64_t pack_transient = 0;
+  /// The most bytes that are live while it is unpacked above those before, the storage's own bytes included.
+  int64_t unpack_transient = 0;
 };
 
 /// One allocation of the forward that outlives the node that made it. Parameters, buffers and inputs of the step are
@@ -31,6 +56,19 @@ struct Storage {
   bool recomputable = true;
   /// Held until the end of the step by something that is no slot (an unknown autograd node, say).
   bool pinned = false;
+  Policy policy = Policy::None;
+  /// Forms that Fate::Pack can choose from. They count only for a storage that has a slot and is neither output nor
+  /// pinned; without loss it need not be recomputable.
+  std::vector<Pack> packs;
+};
+
+/// A cheaper way to run a node again, with the same bits, from what it has made and what was not dropped: a dropout
+/// from its mask. A replay goes this way iff each storage in `reads` has fate Keep, or Pack without loss. It then reads
+/// them, too, makes only those writes of the node that are dropped, and needs no generator state.
+struct Recipe {
+  std::vector<int> reads; ///< storages, in addition to those of the node; empty: there is no recipe
+  double seconds = 0;
+  std::vector<int64_t> transient; ///< per device, as Node::transient
 };
 
 /// One node of the straight-line forward, in execution order. Pure views have no writes and cost nothing.
@@ -46,6 +84,7 @@ struct Node {
   int64_t rng_bytes = 0;
   int rng_device = 0; ///< the device that stores them (ATen hands generator states out in host memory); -1: not counted
   double seconds = 0; ///< estimated time of one run
+  Recipe recipe;
 };
 
 /// One tensor that one autograd node saved. Several slots may share a storage.
@@ -58,7 +97,7 @@ struct Slot {
 /// from the slots and the fates.
 struct BackwardEvent {
   enum class Kind : uint8_t {
-    Use, ///< slot `index` is unpacked: if its storage was dropped, it is recomputed now
+    Use, ///< slot `index` is read: if its storage was dropped or packed, it is made again now
     Release, ///< slot `index` is gone (its autograd node has finished)
     Change, ///< gradient or temporary memory of `device` changes by `bytes` (negative: freed)
     Peak, ///< for a moment `device` holds `bytes` more (a kernel's workspace)

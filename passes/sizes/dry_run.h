@@ -24,7 +24,7 @@ namespace recals {
 struct StorageOrigin {
   int node = -1; ///< index into Program::nodes
   int reg = -1; ///< the register that shows it; -1: internal
-  int internal = -1; ///< number among the node's internals (Program's DroppedInternal::number)
+  int internal = -1; ///< number among the node's internals (Program's Internal::number)
 };
 
 struct DryRun {

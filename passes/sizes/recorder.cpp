@@ -147,7 +147,8 @@ Recorder::Recorder(const Program& program, const std::string& device, const Cost
     : program_(program),
       cost_model_(cost_model),
       register_block_(program.registers.size(), -1),
-      register_external_(program.registers.size(), nullptr) {
+      register_external_(program.registers.size(), nullptr),
+      node_positions_(program.nodes.size(), 0) {
   TORCH_CHECK(recording == nullptr, "recals: a dry run inside a dry run");
   auto& step = result_.step;
   step.devices = {device};
@@ -366,6 +367,14 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> Recorder::slot_saved(const 
   }
   const int index = static_cast<int>(result_.step.slots.size());
   result_.step.slots.push_back({storage, slot.node});
+  SlotFacts facts;
+  facts.op = program_.nodes[slot.node].name;
+  facts.saved_by = slot.saved_by;
+  facts.internal = slot.reg < 0;
+  facts.dtype = slot.tensor.scalar_type();
+  facts.elements = static_cast<int64_t>(slot.tensor.storage().nbytes() / slot.tensor.element_size());
+  facts.dense = slot.tensor.is_non_overlapping_and_dense() && slot.tensor.numel() == facts.elements;
+  slot_facts_.push_back(std::move(facts));
   return std::make_unique<RecordingHook>(recording_token, index);
 }
 
@@ -408,6 +417,7 @@ void Recorder::kernel_ran(const KernelCall& call) {
     result_.step.backward_seconds += seconds;
   } else if (node_ >= 0) {
     result_.step.nodes[node_].seconds += seconds;
+    node_positions_[node_] = std::max(node_positions_[node_], positions_below(call));
   }
 }
 
@@ -480,7 +490,7 @@ void Recorder::find_writes() {
   auto& step = result_.step;
   const int count = static_cast<int>(program_.nodes.size());
   // What is written in place, and by which node last: storages of the step, and storages from outside it.
-  std::unordered_map<int, int> written;
+  auto& written = written_;
   std::unordered_map<const void*, int> written_outside;
   // Written without a trace in the version counter (running statistics): no reader may trust it later.
   std::unordered_set<const void*> written_unseen;
@@ -551,8 +561,55 @@ void Recorder::find_writes() {
   }
 }
 
+/// A storage can be packed if it is not written after it was saved, and nothing but slots holds it.
+void Recorder::find_packs() {
+  auto& step = result_.step;
+  std::vector<std::vector<SlotFacts>> facts(step.storages.size());
+  std::vector<int> first_save(step.storages.size(), static_cast<int>(program_.nodes.size()));
+  for (size_t i = 0; i < step.slots.size(); ++i) {
+    const int storage = step.slots[i].storage;
+    slot_facts_[i].positions_below = node_positions_[step.storages[storage].producer];
+    facts[storage].push_back(slot_facts_[i]);
+    first_save[storage] = std::min(first_save[storage], step.slots[i].node);
+  }
+  for (size_t s = 0; s < step.storages.size(); ++s) {
+    const auto written = written_.find(static_cast<int>(s));
+    const bool changes = written != written_.end() && written->second > first_save[s];
+    const bool unseen = result_.origins[s].reg < 0 && result_.origins[s].internal < 0;
+    if (!facts[s].empty() && !changes && !unseen) {
+      step.storages[s].packs = packs_for(facts[s], step.storages[s].bytes, cost_model_);
+    }
+  }
+}
+
+void Recorder::find_recipes() {
+  auto& step = result_.step;
+  for (size_t s = 0; s < step.storages.size(); ++s) {
+    const auto& origin = result_.origins[s];
+    const auto* recipe = recipe_of(program_.nodes[origin.node].name);
+    const bool saved = recipe != nullptr && origin.reg < 0 && origin.internal == recipe->internal;
+    const int64_t block = saved ? register_block_[program_.nodes[origin.node].outputs.at(0)] : -1;
+    const int output = block < 0 ? -1 : storage_of(block);
+    if (output < 0 || step.storages[output].producer != origin.node) {
+      continue;
+    }
+    // An elementwise op on two tensors.
+    const int64_t written = step.storages[output].bytes;
+    Work work;
+    work.bytes = 2 * written + step.storages[s].bytes;
+    auto& entry = step.nodes[origin.node].recipe;
+    entry.reads = {static_cast<int>(s)};
+    entry.seconds = seconds_of(work, cost_model_);
+    entry.transient = {written};
+  }
+}
+
 DryRun Recorder::finish() {
   find_writes();
+  if (result_.step.devices[0] == "cpu") { // what they say is said of its kernels
+    find_packs();
+    find_recipes();
+  }
   for (int64_t block : register_block_) {
     result_.register_storage.push_back(block < 0 ? -1 : storage_of(block));
   }

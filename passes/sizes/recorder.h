@@ -13,6 +13,7 @@
 #include "passes/sizes/kernel_rules.h"
 #include "passes/sizes/ledger.h"
 #include "passes/sizes/meta_allocator.h"
+#include "passes/sizes/pack_rules.h"
 #include "runtime/observer.h"
 
 namespace recals {
@@ -60,6 +61,8 @@ class Recorder : public Observer, public MetaAllocationListener {
   void at_peak(int64_t bytes);
   void change(int64_t bytes);
   void find_writes();
+  void find_packs();
+  void find_recipes();
   int node_of(int64_t sequence) const;
 
   const Program& program_;
@@ -71,6 +74,9 @@ class Recorder : public Observer, public MetaAllocationListener {
   bool in_kernel_ = false;
   std::vector<MetaBlock> kernel_blocks_; ///< allocated by the kernel that runs
   std::vector<int64_t> node_blocks_; ///< allocated by the node that runs
+  std::vector<int64_t> node_positions_; ///< per node: positions_below of its kernels
+  std::vector<SlotFacts> slot_facts_; ///< per slot of the step
+  std::unordered_map<int, int> written_; ///< storages that nodes write in place: the last one that does
   int64_t live_ = 0;
   int64_t node_start_ = 0;
   int64_t node_peak_ = 0;

@@ -1,6 +1,7 @@
 #include "passes/verify/verify.h"
 
-#include <unordered_set>
+#include <algorithm>
+#include <unordered_map>
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -23,7 +24,7 @@ std::string describe(const Node* node) {
 }
 
 bool is_mark(const Node* node) {
-  return node->kind() == ops::keep || node->kind() == ops::recompute || node->kind() == ops::recompute_internal;
+  return ops::is_mark(node->kind());
 }
 
 bool is_boundary(const Node* node) {
@@ -32,6 +33,20 @@ bool is_boundary(const Node* node) {
 
 bool is_tensor(const Value* value) {
   return value->type()->isSubtypeOf(*c10::TensorType::get());
+}
+
+void verify_pack(const Node* node) {
+  const size_t first = node->kind() == ops::pack ? 1 : 2;
+  const auto form = torch::jit::toIValue(node->input(first));
+  const auto bytes = torch::jit::toIValue(node->input(first + 1));
+  const auto packed = torch::jit::toIValue(node->input(first + 2));
+  const auto& known = packers();
+  TORCH_CHECK(
+      form && std::any_of(known.begin(), known.end(), [&](const Packer& p) { return p.name == form->toStringRef(); }),
+      "recals: B5: ",
+      describe(node),
+      " names no packer");
+  TORCH_CHECK(bytes && packed && packed->toInt() < bytes->toInt(), "recals: B5: ", describe(node), " saves nothing");
 }
 
 void verify_block(const Block* block, const torch::jit::Module& module) {
@@ -95,8 +110,7 @@ void verify_boundaries(const Graph& graph) {
     return constant && constant->isString() ? constant->toStringRef() : std::string();
   };
   bool empty = true;
-  std::unordered_set<const Value*> kept;
-  std::unordered_set<const Value*> recomputed;
+  std::unordered_map<const Value*, const Node*> marked;
   for (const auto* node : graph.nodes()) {
     if (node->kind() == ops::region) {
       TORCH_CHECK(open == nullptr, "recals: B1: region '", name(node), "' begins inside another");
@@ -107,20 +121,26 @@ void verify_boundaries(const Graph& graph) {
       TORCH_CHECK(!empty, "recals: B1: region '", name(open), "' is empty");
       open = nullptr;
     } else if (is_mark(node)) {
-      TORCH_CHECK(
-          node->kind() == ops::keep || open != nullptr, "recals: B2: ", describe(node), " stands outside a region");
+      const bool keeps = node->kind() == ops::keep || node->kind() == ops::keep_internal;
+      TORCH_CHECK(keeps || open != nullptr, "recals: B2: ", describe(node), " stands outside a region");
       const auto* value = node->input(0);
       while (is_mark(value->node())) {
         value = value->node()->input(0);
       }
-      if (node->kind() != ops::recompute_internal) {
-        (node->kind() == ops::keep ? kept : recomputed).insert(value);
+      if (!ops::marks_internal(node->kind())) {
+        const auto [first, alone] = marked.emplace(value, node);
+        TORCH_CHECK(
+            alone,
+            "recals: B3: %",
+            value->debugName(),
+            " has two marks, ",
+            describe(first->second),
+            " and ",
+            describe(node));
       }
-      TORCH_CHECK(
-          kept.count(value) == 0 || recomputed.count(value) == 0,
-          "recals: B3: %",
-          value->debugName(),
-          " is both kept and recomputed");
+      if (node->kind() == ops::pack || node->kind() == ops::pack_internal) {
+        verify_pack(node);
+      }
       const auto* before = node->prev();
       while (before != value->node() && (is_mark(before) || before->kind() == c10::prim::ListUnpack)) {
         before = before->prev();

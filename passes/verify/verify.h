@@ -12,9 +12,10 @@ namespace recals {
 /// returns is unpacked by the next node.
 void verify_flat(const torch::jit::Graph& graph);
 
-/// After passes/boundaries. Clauses: B1 regions are closed, not nested and not empty; B2 marks of recomputation stand in a
-/// region; B3 no value is both kept and recomputed; B4 a mark follows the node that made its value, with only marks and
-/// the unpacking of lists between them. What is left without boundaries is a flat graph.
+/// After passes/boundaries. Clauses: B1 regions are closed, not nested and not empty; B2 marks of what is recomputed or
+/// packed stand in a region; B3 no value has two marks; B4 a mark follows the node that made its value, with only marks
+/// and the unpacking of lists between them; B5 a pack names a known packer, and saves bytes. What is left without
+/// boundaries is a flat graph.
 void verify_boundaries(const torch::jit::Graph& graph);
 
 /// After passes/lower. Clauses: L1 no region markers are left in any method; L2 every recals::checkpoint names a method of

@@ -197,6 +197,45 @@ inline StepGraph u_shaped(int levels, int64_t bytes) {
   return std::move(b.graph);
 }
 
+/// Linear, ReLU, Dropout. The mask can be packed into bits, the ReLU's result, of which only the sign is read, too; the
+/// dropout can be run again from its mask.
+inline StepGraph mlp(int layers, int64_t bytes) {
+  StepBuilder b;
+  int x = b.out(b.node("input", {}, {bytes}, 1e-3));
+  for (int layer = 0; layer < layers; ++layer) {
+    const int linear = b.node("aten::linear", {x}, {bytes}, 10);
+    b.save(linear, x);
+    const int relu = b.node("aten::relu", {b.out(linear)}, {bytes}, 0.5);
+    b.save(relu, b.out(relu));
+    b.graph.storages[b.out(relu)].packs = {{"sign", bytes / 32, false, 0.25, 0.125, bytes / 32, bytes}};
+    const int dropout = b.node("aten::dropout", {b.out(relu)}, {bytes, bytes}, 3);
+    b.save(dropout, b.out(dropout, 1));
+    b.graph.storages[b.out(dropout, 1)].internal = true;
+    b.graph.storages[b.out(dropout, 1)].packs = {{"bits", bytes / 32, true, 0.25, 0.125, bytes / 32, bytes}};
+    b.graph.nodes[dropout].rng_bytes = 64;
+    b.graph.nodes[dropout].recipe = {{b.out(dropout, 1)}, 0.625, {bytes}};
+    x = b.out(dropout);
+  }
+  const int loss = b.node("aten::mse_loss", {x}, {4}, 0.5);
+  b.save(loss, x);
+  b.graph.storages[b.out(loss)].output = true;
+  b.reverse();
+  return std::move(b.graph);
+}
+
+/// Some storages of the graph get a form.
+inline StepGraph with_packs(StepGraph graph, uint64_t seed) {
+  Random random(seed * 17 + 3);
+  for (Storage& storage : graph.storages) {
+    if (chance(random, 30)) {
+      const double seconds = graph.nodes[storage.producer].seconds * static_cast<double>(draw(random, 1, 16)) / 8;
+      const int64_t bytes = storage.bytes / draw(random, 4, 16);
+      storage.packs.push_back({"form", bytes, chance(random, 70), seconds, seconds, bytes, storage.bytes});
+    }
+  }
+  return graph;
+}
+
 /// Uneven chains with residual reads, slotless links, shared slots, several writes; small enough for anything.
 /// `dense`: how often, in percent, a node reads one more storage from far back.
 inline StepGraph random_network(uint64_t seed, int nodes, int dense, double gradient_scale, bool two_devices) {
@@ -248,6 +287,25 @@ inline StepGraph random_network(uint64_t seed, int nodes, int dense, double grad
   b.graph.storages.back().output = true;
   b.reverse(gradient_scale);
   return std::move(b.graph);
+}
+
+/// One of the above.
+inline StepGraph some_network(uint64_t seed) {
+  Random random(seed * 31 + 7);
+  switch (seed % 6) {
+    case 0: // a chain
+      return random_network(seed, static_cast<int>(draw(random, 2, 40)), 0, 1, false);
+    case 1: // residual
+      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 25, 1, false);
+    case 2: // dense
+      return random_network(seed, static_cast<int>(draw(random, 4, 30)), 90, 1, false);
+    case 3: // gradients that are larger than the activations
+      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 20, 3, false);
+    case 4:
+      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 20, 1, true);
+    default:
+      return u_shaped(static_cast<int>(draw(random, 1, 3)), 1 << draw(random, 6, 12));
+  }
 }
 
 } // namespace recals::plan::test

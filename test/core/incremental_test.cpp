@@ -1,59 +1,55 @@
+#include "passes/plan/incremental.h"
+
 #include <gtest/gtest.h>
 
 #include "families.h"
-#include "passes/plan/incremental.h"
 #include "passes/plan/planner.h"
+#include "passes/plan/simulator.h"
 
 namespace recals::plan::test {
 namespace {
 
-/// Random flips and undos; after each, the simulator that starts anew must agree.
-void walk(const StepGraph& graph, uint64_t seed, int steps, int most_flips) {
+/// Random changes and undos; after each, the simulator that starts anew must agree.
+void walk(const StepGraph& graph, uint64_t seed, int steps, int most_changes) {
   Random random(seed);
   Simulator full(graph);
   const StepIndex& index = full.index();
-  std::vector<int> choices;
-  for (int s = 0; s < index.storages; ++s) {
-    if (index.recomputable[s]) {
-      choices.push_back(s);
-    }
-  }
-  if (choices.empty()) {
+  if (index.storages == 0) {
     return;
   }
-  full.run(std::vector<Fate>(index.storages, Fate::Keep));
+  full.run(std::vector<Choice>(index.storages, Fate::Keep));
   std::vector<int64_t> limits;
   for (const PeakPoint& peak : full.peak()) {
     limits.push_back(chance(random, 15) ? kNoBudget : peak.bytes * draw(random, 30, 100) / 100);
   }
 
   IncrementalSimulator incremental(index, limits);
-  std::vector<Fate> fates = incremental.fates();
   for (int step = 0; step < steps; ++step) {
-    std::vector<int> flips;
-    for (int i = static_cast<int>(draw(random, 1, most_flips)); i > 0; --i) {
-      const int s = choices[draw(random, 0, static_cast<int64_t>(choices.size()) - 1)];
-      if (std::find(flips.begin(), flips.end(), s) == flips.end()) {
-        flips.push_back(s);
+    std::vector<Change> changes;
+    for (int i = static_cast<int>(draw(random, 1, most_changes)); i > 0; --i) {
+      const int s = static_cast<int>(draw(random, 0, index.storages - 1));
+      if (std::none_of(changes.begin(), changes.end(), [&](const Change& c) { return c.storage == s; })) {
+        changes.push_back({s, any_choice(graph, s, random)});
       }
     }
-    incremental.flip(flips);
+    const std::vector<Choice> before = incremental.choices();
+    incremental.change(changes);
     if (chance(random, 50)) {
       if (chance(random, 50)) {
         incremental.violation(); // undo must also work on a curve that is up to date
       }
       incremental.undo();
+      ASSERT_EQ(incremental.choices(), before);
     }
-    fates = incremental.fates();
-    const bool fits = full.fits(fates, limits, 1e300);
-    full.run(fates);
+    const bool fits = full.fits(incremental.choices(), limits, 1e300);
+    full.run(incremental.choices());
     for (int d = 0; d < index.devices; ++d) {
       if (limits[d] != kNoBudget) {
         ASSERT_EQ(incremental.peak(d), full.peak()[d].bytes) << "seed " << seed << " step " << step;
       }
     }
     ASSERT_EQ(incremental.violation() == 0, fits) << "seed " << seed << " step " << step;
-    ASSERT_NEAR(incremental.seconds(), full.recompute_seconds(), 1e-9 * (1 + full.recompute_seconds()));
+    ASSERT_NEAR(incremental.seconds(), full.extra_seconds(), 1e-9 * (1 + full.extra_seconds()));
     for (int n = 0; n < index.nodes; ++n) {
       ASSERT_EQ(incremental.replays(n), full.replays(n)) << "seed " << seed << " step " << step;
     }
@@ -76,15 +72,14 @@ TEST(Incremental, AgreesOnNetworks) {
   }
 }
 
-TEST(Incremental, TakesWholeSetsOfFates) {
+TEST(Incremental, TakesWholeSetsOfChoices) {
   const StepGraph graph = u_shaped(3, 4096);
   Simulator full(graph);
   IncrementalSimulator incremental(full.index(), {1});
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    incremental.set_fates(any_fates(graph, seed));
-    full.run(any_fates(graph, seed));
+    incremental.set_choices(any_choices(graph, seed));
+    full.run(any_choices(graph, seed));
     EXPECT_EQ(incremental.peak(0), full.peak()[0].bytes);
-    EXPECT_EQ(incremental.fates(), any_fates(graph, seed));
   }
 }
 

@@ -71,7 +71,7 @@ TEST(PlanJson, HasWhatTheHeaderSays) {
     EXPECT_EQ(storage["module"], graph.nodes[graph.storages[s].producer].module);
     EXPECT_EQ(storage["internal"], graph.storages[s].internal);
     EXPECT_EQ(storage["slots"], slots[s]);
-    EXPECT_EQ(storage["fate"], plan.fates[s] == Fate::Keep ? "keep" : "recompute");
+    EXPECT_EQ(storage["fate"], plan.choices[s].fate == Fate::Keep ? "keep" : "recompute");
     EXPECT_EQ(storage["reason"], plan.reasons[s]);
   }
   ASSERT_EQ(json["nodes_replayed"].size(), plan.predicted.replayed.size());
@@ -90,6 +90,7 @@ TEST(PlanJson, HasWhatTheHeaderSays) {
           "format",
           "devices",
           "recompute_seconds",
+          "pack_seconds",
           "plain_forward_seconds",
           "plain_backward_seconds",
           "cost_model",
@@ -100,7 +101,19 @@ TEST(PlanJson, HasWhatTheHeaderSays) {
   EXPECT_EQ(
       keys(ordered["storages"][0]),
       (std::vector<std::string>{
-          "name", "bytes", "device", "op", "where", "module", "internal", "slots", "fate", "reason"}));
+          "name",
+          "bytes",
+          "device",
+          "op",
+          "where",
+          "module",
+          "internal",
+          "slots",
+          "fate",
+          "packed_as",
+          "packed_bytes",
+          "cache_from",
+          "reason"}));
 }
 
 TEST(PlanJson, SaysWhereTimesComeFrom) {

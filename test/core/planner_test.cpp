@@ -8,6 +8,7 @@
 
 #include "families.h"
 #include "passes/plan/search.h"
+#include "passes/plan/simulator.h"
 #include "reference_simulator.h"
 
 namespace recals::plan::test {
@@ -43,8 +44,8 @@ double forward_seconds(const StepGraph& graph) {
 
 /// Everything a plan promises.
 void expect_sound(const StepGraph& graph, const Plan& plan, const Budgets& budgets) {
-  const Simulation s = simulate(graph, plan.fates);
-  ASSERT_EQ(plan.fates.size(), graph.storages.size());
+  const Simulation s = simulate(graph, plan.choices);
+  ASSERT_EQ(plan.choices.size(), graph.storages.size());
   ASSERT_EQ(plan.reasons.size(), graph.storages.size());
   EXPECT_EQ(plan.predicted.replayed, s.replayed);
   EXPECT_EQ(plan.predicted.recompute_seconds, s.recompute_seconds);
@@ -59,7 +60,7 @@ void expect_sound(const StepGraph& graph, const Plan& plan, const Budgets& budge
   for (size_t i = 0; i < graph.storages.size(); ++i) {
     const Storage& storage = graph.storages[i];
     EXPECT_FALSE(plan.reasons[i].empty());
-    if (plan.fates[i] == Fate::Recompute) {
+    if (plan.choices[i].fate == Fate::Recompute) {
       EXPECT_TRUE(storage.recomputable && !storage.output && !storage.pinned);
       EXPECT_THAT(plan.reasons[i], StartsWith("recomputed: "));
       // A fate is Recompute only where its node runs again.
@@ -84,28 +85,10 @@ void expect_sound(const StepGraph& graph, const Plan& plan, const Budgets& budge
   for (const int n : s.replayed) {
     ASSERT_GE(region_of(n), 0);
     for (const int read : graph.nodes[n].reads) {
-      if (plan.fates[read] == Fate::Recompute) {
+      if (plan.choices[read].fate == Fate::Recompute) {
         EXPECT_EQ(region_of(n), region_of(graph.storages[read].producer)) << "a component in two regions";
       }
     }
-  }
-}
-
-StepGraph some_network(uint64_t seed) {
-  Random random(seed * 31 + 7);
-  switch (seed % 6) {
-    case 0: // a chain
-      return random_network(seed, static_cast<int>(draw(random, 2, 40)), 0, 1, false);
-    case 1: // residual
-      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 25, 1, false);
-    case 2: // dense
-      return random_network(seed, static_cast<int>(draw(random, 4, 30)), 90, 1, false);
-    case 3: // gradients that are larger than the activations
-      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 20, 3, false);
-    case 4:
-      return random_network(seed, static_cast<int>(draw(random, 4, 40)), 20, 1, true);
-    default:
-      return u_shaped(static_cast<int>(draw(random, 1, 3)), 1 << draw(random, 6, 12));
   }
 }
 
@@ -117,7 +100,7 @@ TEST(Planner, NegativeTwin_WhereTheBudgetDoesNotBindNothingIsRecomputed) {
       const auto result = choose(graph, budgets);
       ASSERT_TRUE(std::holds_alternative<Plan>(result));
       const Plan& plan = std::get<Plan>(result);
-      EXPECT_EQ(plan.fates, std::vector<Fate>(graph.storages.size(), Fate::Keep));
+      EXPECT_EQ(plan.choices, std::vector<Choice>(graph.storages.size(), Fate::Keep));
       EXPECT_TRUE(plan.regions.empty());
       EXPECT_TRUE(plan.predicted.replayed.empty());
       EXPECT_EQ(plan.predicted.recompute_seconds, 0);
@@ -141,7 +124,7 @@ TEST(Planner, OneByteUnderThePlainPeakIsPlannedOrRefused) {
 
 TEST(Planner, NeverOverBudget) {
   int fits = 0;
-  for (uint64_t seed = 0; seed < 150 && !HasFatalFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < 80 && !HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const StepGraph graph = some_network(seed);
     Random random(seed);
@@ -151,7 +134,7 @@ TEST(Planner, NeverOverBudget) {
       ++fits;
       expect_sound(graph, *plan, budgets);
       // And not by an error that planner and simulator share.
-      const Simulation slow = ReferenceSimulator(graph, plan->fates).run(false);
+      const Simulation slow = ReferenceSimulator(graph, plan->choices).run(false);
       for (size_t d = 0; d < budgets.size(); ++d) {
         EXPECT_LE(slow.peak[d].bytes, budgets[d]);
       }
@@ -162,7 +145,7 @@ TEST(Planner, NeverOverBudget) {
       EXPECT_GT(infeasible.at.bytes, budgets[infeasible.device]);
     }
   }
-  EXPECT_GT(fits, 90);
+  EXPECT_GT(fits, 45);
 }
 
 /// With little effort, so that there can be thousands, and on graphs that no model has.
@@ -170,17 +153,17 @@ TEST(Planner, NeverOverBudgetOnThousands) {
   SearchOptions quick;
   quick.tries_per_choice = 5;
   int fits = 0;
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  for (uint64_t seed = 0; seed < 400; ++seed) {
     const StepGraph graph = seed % 3 == 0 ? anything(seed) : some_network(seed);
     Simulator simulator(graph);
-    simulator.run(std::vector<Fate>(graph.storages.size(), Fate::Keep));
+    simulator.run(std::vector<Choice>(graph.storages.size(), Fate::Keep));
     Random random(seed);
     Budgets budgets;
     for (const PeakPoint& peak : simulator.peak()) {
       budgets.push_back(chance(random, 10) ? kNoBudget : peak.bytes * draw(random, 20, 100) / 100);
     }
     const Found found = search(simulator.index(), budgets, quick);
-    simulator.run(found.fates);
+    simulator.run(found.choices);
     bool within = true;
     for (size_t d = 0; d < budgets.size(); ++d) {
       within &= simulator.peak()[d].bytes <= budgets[d];
@@ -188,12 +171,12 @@ TEST(Planner, NeverOverBudgetOnThousands) {
     ASSERT_EQ(found.fits, within) << "seed " << seed;
     fits += within;
   }
-  EXPECT_GT(fits, 1000);
+  EXPECT_GT(fits, 130);
 }
 
 TEST(Planner, SmallestBudgetWorks) {
   int checked = 0;
-  for (uint64_t seed = 0; seed < 12 && !HasFatalFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < 6 && !HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const StepGraph graph = some_network(seed);
     const Budgets tiny(graph.devices.size(), 1);
@@ -213,7 +196,7 @@ TEST(Planner, SmallestBudgetWorks) {
     }
     ++checked;
   }
-  EXPECT_EQ(checked, 12);
+  EXPECT_EQ(checked, 6);
 }
 
 TEST(Planner, SmallestBudgetKeepsTheBudgetsThatCanBeMet) {
@@ -260,7 +243,7 @@ TEST(Planner, SameQuestionSameAnswer) {
     const auto first = choose(graph, budgets);
     const auto second = choose(graph, budgets);
     ASSERT_TRUE(std::holds_alternative<Plan>(first));
-    EXPECT_EQ(std::get<Plan>(first).fates, std::get<Plan>(second).fates);
+    EXPECT_EQ(std::get<Plan>(first).choices, std::get<Plan>(second).choices);
   }
 }
 
@@ -279,8 +262,8 @@ TEST(Planner, KeepsMatrixProductsWhileCheaperThingsDo) {
 }
 
 /// What torch.utils.checkpoint around every `blocks` layers does: keep the inputs of the blocks, recompute the rest.
-std::vector<Fate> checkpoint_every(const StepGraph& graph, int blocks) {
-  std::vector<Fate> fates(graph.storages.size(), Fate::Recompute);
+std::vector<Choice> checkpoint_every(const StepGraph& graph, int blocks) {
+  std::vector<Choice> fates(graph.storages.size(), Fate::Recompute);
   int layer = -1;
   for (const Node& node : graph.nodes) {
     const size_t dot = node.module.find('.');
@@ -317,56 +300,103 @@ TEST(Planner, BeatsCheckpointsAroundBlocks) {
   }
 }
 
-/// All sets of fates of graphs that are small enough.
+/// All that a plan may do with a storage: each fate, each form, and from each node that asks for anything on.
+std::vector<Choice> all_choices(const StepIndex& index, int s) {
+  std::vector<Choice> result{Fate::Keep};
+  const bool matters = index.slots[s] > 0 || index.readers.size(s) > 0 || index.recipe_readers.size(s) > 0;
+  std::vector<int> from{Choice::kAlways, -1};
+  for (const int node : index.slot_node) {
+    if (node >= index.producer[s] && std::find(from.begin(), from.end(), node) == from.end()) {
+      from.push_back(node);
+    }
+  }
+  const auto add = [&](Choice choice) {
+    for (const int node : from) {
+      choice.cache_from = node;
+      result.push_back(choice);
+    }
+  };
+  if (matters && index.recomputable[s] && !index.stays[s]) {
+    add(Fate::Recompute);
+  }
+  for (size_t k = 0; k < index.packs[s].size(); ++k) {
+    Choice pack = Fate::Pack;
+    pack.pack = static_cast<int>(k);
+    if (index.possible(s, pack).fate == Fate::Pack) {
+      add(pack);
+    }
+  }
+  return result;
+}
+
+/// Every set of choices of graphs that are small enough.
 TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
+  constexpr int kGraphs = 120;
   int graphs = 0;
   int optimal = 0;
+  int nested = 0;
+  int missed = 0;
   double worst = 1;
   double sum = 0;
   int smallest_found = 0;
   int smallest_asked = 0;
   double worst_smallest = 1;
-  for (uint64_t seed = 0; graphs < 250; ++seed) {
+  for (uint64_t seed = 0; graphs < kGraphs; ++seed) {
     const StepGraph graph =
-        seed % 2 == 0 ? anything(seed) : random_network(seed, 9, 40, 1 + static_cast<double>(seed % 3), seed % 5 == 0);
+        seed % 2 == 0 ? anything(seed) : random_network(seed, 6, 40, 1 + static_cast<double>(seed % 3), seed % 5 == 0);
     Simulator simulator(graph);
     const StepIndex& index = simulator.index();
-    std::vector<int> choices;
+    std::vector<int> storages;
+    std::vector<std::vector<Choice>> of;
+    double sets = 1;
     for (int s = 0; s < index.storages; ++s) {
-      if (index.recomputable[s] && !index.stays[s] && (index.slots[s] > 0 || index.readers.size(s) > 0)) {
-        choices.push_back(s);
+      std::vector<Choice> choices = all_choices(index, s);
+      if (choices.size() > 1) {
+        sets *= static_cast<double>(choices.size());
+        storages.push_back(s);
+        of.push_back(std::move(choices));
       }
     }
-    if (choices.size() < 4 || choices.size() > 11) {
+    if (storages.size() < 3 || sets > 20'000) {
       continue;
     }
     const auto for_all_sets = [&](const auto& visit) {
-      for (int set = 0; set < 1 << choices.size(); ++set) {
-        std::vector<Fate> fates(index.storages, Fate::Keep);
-        for (size_t i = 0; i < choices.size(); ++i) {
-          fates[choices[i]] = (set >> i & 1) != 0 ? Fate::Recompute : Fate::Keep;
+      std::vector<Choice> choices(index.storages, Fate::Keep);
+      std::vector<size_t> at(storages.size(), 0);
+      for (size_t i = 0; i < storages.size();) {
+        visit(choices);
+        for (i = 0; i < storages.size(); ++i) {
+          at[i] = (at[i] + 1) % of[i].size();
+          choices[storages[i]] = of[i][at[i]];
+          if (at[i] > 0) {
+            break;
+          }
         }
-        visit(fates);
       }
     };
     // A budget between the least that any set has and the plain step's peak.
     std::vector<int64_t> least(index.devices, std::numeric_limits<int64_t>::max());
-    for_all_sets([&](const std::vector<Fate>& fates) {
-      simulator.run(fates);
+    for_all_sets([&](const std::vector<Choice>& choices) {
+      simulator.run(choices);
       for (int d = 0; d < index.devices; ++d) {
         least[d] = std::min(least[d], simulator.peak()[d].bytes);
       }
     });
-    simulator.run(std::vector<Fate>(index.storages, Fate::Keep));
+    simulator.run(std::vector<Choice>(index.storages, Fate::Keep));
     Random random(seed);
     Budgets budgets;
     for (int d = 0; d < index.devices; ++d) {
       budgets.push_back(draw(random, least[d], std::max(least[d], simulator.peak()[d].bytes - 1)));
     }
     double optimum = std::numeric_limits<double>::infinity();
-    for_all_sets([&](const std::vector<Fate>& fates) {
-      if (simulator.fits(fates, budgets, optimum)) {
-        optimum = std::min(optimum, simulator.recompute_seconds());
+    bool optimum_is_nested = false;
+    for_all_sets([&](const std::vector<Choice>& choices) {
+      if (simulator.fits(choices, budgets, optimum) && simulator.extra_seconds() < optimum) {
+        optimum = simulator.extra_seconds();
+        optimum_is_nested = false;
+        for (int n = 0; n < index.nodes; ++n) {
+          optimum_is_nested |= simulator.runs(n) > 1;
+        }
       }
     });
     const auto result = choose(graph, budgets);
@@ -376,36 +406,57 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
       continue;
     }
     ++graphs;
-    ASSERT_TRUE(plan) << "seed " << seed << ": a plan exists, and none was found";
-    const double mine = plan->predicted.recompute_seconds;
+    nested += optimum_is_nested;
+    ASSERT_TRUE(plan) << "a plan exists, seed " << seed;
+    EXPECT_NEAR(plan->predicted.extra_seconds(), optimum, 1e-9) << "seed " << seed;
+
+    // What larger steps are planned with.
+    SearchOptions heuristic;
+    heuristic.most_sets = 0;
+    const Found found = search(index, budgets, heuristic);
+    if (!found.fits) {
+      ++missed;
+      continue;
+    }
+    simulator.run(found.choices);
+    const double mine = simulator.extra_seconds();
     EXPECT_GE(mine, optimum - 1e-9);
     const double gap = optimum > 0 ? mine / optimum : mine > 0 ? 2 : 1;
     optimal += gap < 1 + 1e-9 ? 1 : 0;
     worst = std::max(worst, gap);
     sum += gap;
 
-    if (index.devices == 1 && smallest_asked < 40) {
+    if (index.devices == 1 && smallest_asked < 40 && least[0] > 0) {
       const auto impossible = choose(graph, {least[0] - 1});
       ASSERT_TRUE(std::holds_alternative<Infeasible>(impossible));
-      const int64_t smallest = std::get<Infeasible>(impossible).smallest[0];
+      EXPECT_EQ(std::get<Infeasible>(impossible).smallest[0], least[0]) << "seed " << seed;
+      const Found lowest = search(index, {least[0] - 1}, heuristic);
+      simulator.run(lowest.choices);
+      const int64_t smallest = simulator.peak()[0].bytes;
       ++smallest_asked;
       smallest_found += smallest == least[0] ? 1 : 0;
       worst_smallest = std::max(worst_smallest, static_cast<double>(smallest) / static_cast<double>(least[0]));
     }
   }
+  const int planned = graphs - missed;
   std::printf(
-      "%d of %d graphs optimal, mean %.4f, worst %.3f of the optimum; smallest budget exact in %d of %d, worst %.3f\n",
+      "the search: %d of %d graphs optimal (%d optima nested), %d missed, mean %.4f, worst %.3f of the optimum; "
+      "smallest budget exact in "
+      "%d of %d, worst %.3f\n",
       optimal,
       graphs,
-      sum / graphs,
+      nested,
+      missed,
+      sum / planned,
       worst,
       smallest_found,
       smallest_asked,
       worst_smallest);
-  EXPECT_GE(optimal, graphs * 99 / 100);
-  EXPECT_LT(sum / graphs, 1.002);
-  EXPECT_LT(worst, 1.25);
-  EXPECT_LT(worst_smallest, 1.1);
+  EXPECT_LE(missed, 4);
+  EXPECT_GT(nested, 2);
+  EXPECT_GE(optimal, graphs * 90 / 100);
+  EXPECT_LT(sum / planned, 1.03);
+  EXPECT_LT(worst_smallest, 1.05);
 }
 
 TEST(Planner, SpendsLittleTime) {

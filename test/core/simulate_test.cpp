@@ -111,7 +111,7 @@ struct Slotless : StepBuilder {
   }
 };
 
-TEST(Simulate, ComponentHoldsTheKeptStoragesThatItReads) {
+TEST(Simulate, KeptStoragesThatAReplayReadsAreHeld) {
   Slotless step;
   // z runs again from y. y is kept, so it stays although it has no slot, and x is not needed.
   const Simulation s = simulate(step.graph, {R, K, R}, true);
@@ -207,7 +207,7 @@ TEST(Simulate, SharedSlotsAreReleasedByTheLast) {
   EXPECT_EQ(s.recompute_seconds, 1);
 }
 
-TEST(Simulate, TwoComponentsHoldUntilTheLaterLetsGo) {
+TEST(Simulate, TwoNodesHoldUntilTheLaterDies) {
   // p and q both run again from x, independently: no recomputed storage links them.
   StepBuilder step;
   const int x = step.node("x", {}, {100}, 1);
@@ -231,8 +231,8 @@ TEST(Simulate, TwoComponentsHoldUntilTheLaterLetsGo) {
   EXPECT_EQ(regions_of(step.graph, {R, R, R}).size(), 1u);
 }
 
-TEST(Simulate, ComponentHoldsEvenAfterTheLastReplayRan) {
-  // z is replayed at once, but the component lets go of y only when z's second slot is released.
+TEST(Simulate, WhatALiveNodeReadsIsHeldEvenAfterItsLastRun) {
+  // z is replayed at once, but it lets go of y only when z's second slot is released.
   Slotless step;
   step.graph.backward.clear();
   const int second = step.save(2, step.out(step.z));
@@ -246,7 +246,7 @@ TEST(Simulate, ComponentHoldsEvenAfterTheLastReplayRan) {
 }
 
 TEST(Simulate, KeptSlotAndHoldEndAtTheLater) {
-  // y has a slot of its own, that is released before and after the component of z lets go.
+  // y has a slot of its own, that is released before and after z dies.
   for (const bool slot_first : {true, false}) {
     Slotless step;
     step.graph.backward.clear();
@@ -256,13 +256,13 @@ TEST(Simulate, KeptSlotAndHoldEndAtTheLater) {
     step.change(1);
     step.release(slot_first ? step.slot_z : slot_y);
     const Simulation s = simulate(step.graph, {K, K, R}, true);
-    // use: y 20 + z 30. First release: y's slot frees nothing, because the component holds it; z's frees z.
+    // use: y 20 + z 30. First release: y's slot frees nothing, because z holds it; z's frees z.
     const int64_t between = slot_first ? 50 : 20;
     EXPECT_EQ(live_of(s), (Bytes{10, 20, 20, 50, between, between + 1, 1}));
   }
 }
 
-TEST(Simulate, GeneratorStatesAreStoredUntilTheComponentLetsGo) {
+TEST(Simulate, GeneratorStatesAreStoredUntilTheirNodeDies) {
   Slotless step;
   step.graph.nodes[step.z].rng_bytes = 3;
   // Kept: a random node that does not run again stores nothing.
@@ -321,15 +321,16 @@ TEST(Simulate, SlotThatIsReleasedUnusedIsNeverReplayed) {
   step.release(slot_b);
   // a is in N by its own slot and because b reads it; the use of b's slot runs both; a's slot is all that keeps it.
   EXPECT_EQ(live_of(simulate(step.graph, {R, R}, true)), (Bytes{8, 0, 12, 4, 0}));
-  // Nobody uses anything: N is planned, and its seconds count, but nothing runs.
+  // Nobody uses anything: N is planned, but nothing runs.
   step.graph.backward.erase(step.graph.backward.begin());
   const Simulation s = simulate(step.graph, {R, R}, true);
   EXPECT_EQ(live_of(s), (Bytes{8, 0, 0, 0}));
-  EXPECT_EQ(s.recompute_seconds, 2);
+  EXPECT_EQ(s.replayed, (std::vector<int>{0, 1}));
+  EXPECT_EQ(s.recompute_seconds, 0);
 }
 
-TEST(Simulate, ComponentThatEndsTakesItsCacheAlong) {
-  // t, without a slot, is read by p and q. p is replayed and caches t for q; q's slot is released unused.
+TEST(Simulate, WhatNobodyWillAskForAnyMoreTakesItsInputsAlong) {
+  // t, without a slot, is read by p and q. p is replayed and t is retained for q; q's slot is released unused.
   StepBuilder step;
   const int t = step.node("t", {}, {8}, 1);
   const int p = step.node("p", {step.out(t)}, {4}, 1);
@@ -341,6 +342,195 @@ TEST(Simulate, ComponentThatEndsTakesItsCacheAlong) {
   step.change(1);
   step.release(slot_q);
   EXPECT_EQ(live_of(simulate(step.graph, {R, R, R}, true)), (Bytes{8, 12 - 4, 0, 12, 8, 9, 1}));
+}
+
+TEST(Simulate, KeptStorageIsHeldOnlyForWhatIsMadeFromIt) {
+  // b reads the dropped a and the kept k: one replay runs both. But a's own slot, released last, needs no k.
+  StepBuilder step;
+  const int a = step.node("a", {}, {8}, 1);
+  const int k = step.node("k", {}, {100}, 1);
+  const int b = step.node("b", {step.out(a), step.out(k)}, {4}, 1);
+  const int slot_b = step.save(b, step.out(b));
+  const int slot_a = step.save(b, step.out(a));
+  step.use(slot_b);
+  step.release(slot_b);
+  step.use(slot_a);
+  step.release(slot_a);
+  //                                                            a  k    b    use  rel use rel
+  EXPECT_EQ(live_of(simulate(step.graph, {R, K, R}, true)), (Bytes{8, 108, 100, 112, 8, 8, 0}));
+}
+
+Choice from(int node) {
+  Choice choice = R;
+  choice.cache_from = node;
+  return choice;
+}
+
+/// a(1) -> b(2) -> c(4) -> d(8) -> end(0), one second each; each node saves what it reads.
+struct NestedChain : StepBuilder {
+  NestedChain() {
+    int last = -1;
+    for (const int64_t bytes : {1, 2, 4, 8, 0}) {
+      const int n = node("op", last < 0 ? std::vector<int>{} : std::vector<int>{out(last)}, {bytes});
+      if (last >= 0) {
+        save(n, out(last));
+      }
+      last = n;
+    }
+    for (int slot = 3; slot >= 0; --slot) {
+      use(slot);
+      release(slot);
+    }
+  }
+};
+
+TEST(Simulate, NodesRunOnceWhereEverythingIsRetained) {
+  NestedChain step;
+  const Simulation s = simulate(step.graph, {R, R, R, R, K}, true);
+  // Backward: the use of d's slot runs all four.      use d      rel d use c rel c ...
+  EXPECT_EQ(live_of(s), (Bytes{1, 2, 4, 8, 0, /**/ 15, 7, 7, 3, 3, 1, 1, 0}));
+  EXPECT_EQ(s.recompute_seconds, 4);
+  EXPECT_EQ(s.runs, (std::vector<int>{1, 1, 1, 1}));
+}
+
+TEST(Simulate, WhatIsNotRetainedDiesInTheReplayAndRunsAgain) {
+  NestedChain step;
+  // Never retained: each use runs everything up to it, and holds what it asked for until the release.
+  const Simulation s = simulate(step.graph, {from(-1), from(-1), from(-1), from(-1), K}, true);
+  EXPECT_EQ(live_of(s), (Bytes{1, 2, 4, 8, 0, /**/ 8, 0, 4, 0, 2, 0, 1, 0}));
+  // The replay for d: a, a + b, b + c, c + d.
+  EXPECT_EQ(most_of(s), (Bytes{1, 3, 6, 12, 8, /**/ 12, 8, 6, 4, 3, 2, 1, 1}));
+  EXPECT_EQ(s.recompute_seconds, 4 + 3 + 2 + 1);
+  EXPECT_EQ(s.runs, (std::vector<int>{4, 3, 2, 1}));
+  EXPECT_EQ(s.recomputed_bytes, 4 * 1 + 3 * 2 + 2 * 4 + 1 * 8);
+}
+
+TEST(Simulate, StorageIsRetainedFromTheNodeThatItsChoiceNames) {
+  NestedChain step;
+  // b is retained by every replay; a only once the backward is at node 2 (which saved b), so that it runs twice.
+  const Simulation s = simulate(step.graph, {from(2), R, from(-1), from(-1), K}, true);
+  // use d (node 4): a, b stay? a goes, b stays: 2 + 8. use c (node 3): from b. use b (node 2): at hand, nothing runs.
+  // use a (node 1): runs.
+  EXPECT_EQ(live_of(s), (Bytes{1, 2, 4, 8, 0, /**/ 10, 2, 6, 2, 2, 0, 1, 0}));
+  EXPECT_EQ(s.runs, (std::vector<int>{2, 1, 2, 1}));
+}
+
+TEST(Simulate, RandomNodeRunsAgainFromTheSameState) {
+  NestedChain step;
+  step.graph.nodes[1].rng_bytes = 16;
+  const Simulation s = simulate(step.graph, {from(-1), from(-1), from(-1), from(-1), K}, true);
+  // The state is stored until no slot is left that b is needed for: b's own, the third to be released.
+  EXPECT_EQ(live_of(s), (Bytes{1, 18, 20, 24, 16, /**/ 24, 16, 20, 16, 18, 0, 1, 0}));
+  EXPECT_EQ(s.runs, (std::vector<int>{4, 3, 2, 1}));
+}
+
+/// x(10), read by y(20); y is saved by y itself and by z(1). y can be packed into 3 (5 on the way), or, for its slots
+/// only, into 1.
+struct Packable : StepBuilder {
+  int x = node("x", {}, {10}, 1);
+  int y = node("y", {out(x)}, {20}, 2);
+  int z = node("z", {out(y)}, {1}, 4);
+  int slot_y = save(y, out(y));
+  int slot_z = save(z, out(y));
+  Packable() {
+    graph.storages[out(y)].packs = {{"lossless", 3, true, 0.5, 0.25, 5, 22}, {"sign", 1, false, 0.5, 0.25, 1, 20}};
+    use(slot_z);
+    release(slot_z);
+    change(7);
+    use(slot_y);
+    release(slot_y);
+  }
+  Choice packed(int option, int cache_from = Choice::kAlways) const {
+    Choice choice = Fate::Pack;
+    choice.pack = option;
+    choice.cache_from = cache_from;
+    return choice;
+  }
+};
+
+TEST(Simulate, PackedFormStaysAndIsUnpackedAtTheUse) {
+  Packable step;
+  const Simulation s = simulate(step.graph, {K, step.packed(0), K}, true);
+  // During y: x + y 30, then 5 of packing; x goes, 20 + 3. z reads y, which goes. The use of z's slot brings y back, for
+  // y's own, too; the form stays until both are released.
+  //                              x   y   z  use rel +7  use rel
+  EXPECT_EQ(live_of(s), (Bytes{10, 23, 3, 23, 23, 30, 30, 7}));
+  EXPECT_EQ(most_of(s), (Bytes{10, 35, 24, 25, 23, 30, 30, 30}));
+  EXPECT_EQ(s.pack_seconds, 0.75);
+  EXPECT_EQ(s.extra_seconds(), 0.75);
+  EXPECT_TRUE(s.replayed.empty());
+}
+
+TEST(Simulate, UnpackedAgainWhereItIsNotRetained) {
+  Packable step;
+  const Simulation s = simulate(step.graph, {K, step.packed(0, 1), K}, true);
+  // z's slot is asked for by node 2: not retained. y's own is node 1.
+  EXPECT_EQ(live_of(s), (Bytes{10, 23, 3, 23, 3, 10, 30, 7}));
+  EXPECT_EQ(s.pack_seconds, 1);
+}
+
+TEST(Simulate, PackWithLossServesTheSlotsAlone) {
+  Packable step;
+  const Simulation s = simulate(step.graph, {K, step.packed(1), K}, true);
+  EXPECT_EQ(live_of(s), (Bytes{10, 21, 1, 21, 1, 8, 28, 7}));
+  EXPECT_EQ(s.pack_seconds, 1);
+
+  // A replay that reads y runs its producer, from the held x; packed without loss it reads the form.
+  step.graph.backward.insert(step.graph.backward.begin(), {Event::Kind::Use, 2, 0, 0, -1});
+  step.save(step.z, step.out(step.z));
+  const Simulation with_loss = simulate(step.graph, {K, step.packed(1), R}, true);
+  EXPECT_EQ(with_loss.replayed, (std::vector<int>{1, 2}));
+  EXPECT_EQ(with_loss.recompute_seconds, 6);
+  EXPECT_EQ(live_of(with_loss)[3], 10 + 1 + 1); // x, the form, z
+  const Simulation without = simulate(step.graph, {K, step.packed(0), R}, true);
+  EXPECT_EQ(without.replayed, std::vector<int>{2});
+  EXPECT_EQ(live_of(without)[3], 20 + 3 + 1); // y retained for its slots, the form, z
+}
+
+TEST(Simulate, PackThatIsNotPossibleCountsAsKeep) {
+  Packable step;
+  const Bytes plain = live_of(simulate(step.graph, {K, K, K}, true));
+  EXPECT_EQ(live_of(simulate(step.graph, {K, step.packed(2), K}, true)), plain); // no such option
+  step.graph.storages[step.out(step.y)].recomputable = false;
+  EXPECT_EQ(live_of(simulate(step.graph, {K, step.packed(1), K}, true)), plain); // with loss
+  EXPECT_NE(live_of(simulate(step.graph, {K, step.packed(0), K}, true)), plain);
+  step.graph.storages[step.out(step.y)].pinned = true;
+  EXPECT_EQ(
+      live_of(simulate(step.graph, {K, step.packed(0), K}, true)), live_of(simulate(step.graph, {K, K, K}, true)));
+}
+
+TEST(Simulate, RecipeIsTakenWhereWhatItNeedsWasNotDropped) {
+  // dropout(x) -> y(16), mask(4), three seconds, or one from the mask.
+  StepBuilder step;
+  const int x = step.node("x", {}, {16}, 1);
+  const int dropout = step.node("dropout", {step.out(x)}, {16, 4}, 3);
+  step.graph.nodes[dropout].rng_bytes = 5;
+  step.graph.nodes[dropout].recipe = {{step.out(dropout, 1)}, 1, {18}};
+  step.graph.storages[step.out(dropout, 1)].packs = {{"bits", 1, true, 0.5, 0.25, 1, 4}};
+  const int slot_y = step.save(dropout, step.out(dropout));
+  const int slot_mask = step.save(dropout, step.out(dropout, 1));
+  step.use(slot_y);
+  step.release(slot_y);
+  step.use(slot_mask);
+  step.release(slot_mask);
+  // The mask is kept: no generator state; the replay makes y alone (18 for a moment), and not a second mask.
+  const Simulation kept = simulate(step.graph, {K, R, K}, true);
+  //                                  x   dropout use rel use rel
+  EXPECT_EQ(live_of(kept), (Bytes{16, 20, 36, 4, 4, 0}));
+  EXPECT_EQ(most_of(kept), (Bytes{16, 36, 38, 36, 4, 4}));
+  EXPECT_EQ(kept.recompute_seconds, 1);
+  EXPECT_EQ(kept.recomputed_bytes, 16);
+  EXPECT_EQ(kept.by_recipe, std::vector<bool>{true});
+  // Packed: it is unpacked for the replay, and stays for its slot.
+  Choice bits = Fate::Pack;
+  const Simulation packed = simulate(step.graph, {K, R, bits}, true);
+  EXPECT_EQ(live_of(packed), (Bytes{16, 17, 37, 5, 5, 0}));
+  EXPECT_EQ(packed.extra_seconds(), 1.75);
+  // Dropped: drawn again.
+  const Simulation dropped = simulate(step.graph, {K, R, R}, true);
+  EXPECT_EQ(live_of(dropped), (Bytes{16, 21, 41, 25, 25, 0}));
+  EXPECT_EQ(dropped.recompute_seconds, 3);
+  EXPECT_EQ(dropped.by_recipe, std::vector<bool>{false});
 }
 
 TEST(Simulate, DevicesAreApart) {
@@ -386,9 +576,9 @@ TEST(Regions, AreTheSmallestDisjointIntervals) {
   step.save(a, step.out(a));
   step.save(b, step.out(b));
   step.save(behind, step.out(behind));
-  const auto intervals = [&](const std::vector<Fate>& fates) {
+  const auto intervals = [&](const std::vector<Choice>& choices) {
     std::vector<std::pair<int, int>> result;
-    for (const Region& region : regions_of(step.graph, fates)) {
+    for (const Region& region : regions_of(step.graph, choices)) {
       result.emplace_back(region.first, region.last);
     }
     return result;

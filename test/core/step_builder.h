@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "passes/plan/step_graph.h"
+#include "passes/plan/simulate.h"
 
 namespace recals::plan::test {
 
@@ -122,7 +122,7 @@ inline bool chance(Random& random, int percent) {
 }
 
 /// Anything the contract allows: several writes, shared slots, slots that nobody uses or releases, random order of the
-/// backward, outputs, pins, two devices, generator states.
+/// backward, outputs, pins, two devices, generator states, forms to pack into, recipes.
 inline StepGraph anything(uint64_t seed) {
   Random random(seed);
   StepBuilder b(chance(random, 40) ? std::vector<std::string>{"cpu", "cuda:0"} : std::vector<std::string>{"cpu"});
@@ -158,6 +158,33 @@ inline StepGraph anything(uint64_t seed) {
     storage.output = chance(random, 5);
     storage.pinned = chance(random, 5);
     storage.recomputable = !chance(random, 8);
+    for (int i = chance(random, 40) ? static_cast<int>(draw(random, 1, 2)) : 0; i > 0; --i) {
+      Pack pack;
+      pack.kind = "half " + std::to_string(i);
+      pack.bytes = draw(random, 0, storage.bytes / 2);
+      pack.lossless = chance(random, 60);
+      pack.pack_seconds = static_cast<double>(draw(random, 0, 8)) / 8;
+      pack.unpack_seconds = static_cast<double>(draw(random, 0, 8)) / 8;
+      pack.pack_transient = pack.bytes + (chance(random, 30) ? draw(random, 0, 20) : 0);
+      pack.unpack_transient = storage.bytes + (chance(random, 30) ? draw(random, 0, 20) : 0);
+      storage.packs.push_back(pack);
+    }
+  }
+  for (int n = 0; n < nodes; ++n) {
+    Node& node = b.graph.nodes[n];
+    if (!chance(random, 30)) {
+      continue;
+    }
+    // From what the node makes itself, or what was there.
+    for (int s = static_cast<int>(b.graph.storages.size()) - 1; s >= 0 && node.recipe.reads.size() < 2; --s) {
+      if (b.graph.storages[s].producer <= n && chance(random, 50)) {
+        node.recipe.reads.push_back(s);
+      }
+    }
+    node.recipe.seconds = node.seconds / 4;
+    for (int d = 0; d < devices; ++d) {
+      node.recipe.transient.push_back(node.transient[d] / 2);
+    }
   }
   std::vector<std::pair<int64_t, Event>> events;
   const int storages = static_cast<int>(b.graph.storages.size());
@@ -188,15 +215,38 @@ inline StepGraph anything(uint64_t seed) {
   return std::move(b.graph);
 }
 
-/// Fates for any graph: each storage dropped with one probability, that is drawn too.
-inline std::vector<Fate> any_fates(const StepGraph& graph, uint64_t seed) {
+/// Any choice for one storage.
+inline Choice any_choice(const StepGraph& graph, int storage, Random& random) {
+  const int packs = static_cast<int>(graph.storages[storage].packs.size());
+  Choice choice = chance(random, 50) ? Fate::Keep : Fate::Recompute;
+  if (packs > 0 && chance(random, 40)) {
+    choice = Fate::Pack;
+    choice.pack = static_cast<int>(draw(random, 0, packs - 1));
+  }
+  if (choice.fate != Fate::Keep && chance(random, 50)) {
+    choice.cache_from = static_cast<int>(draw(random, -1, static_cast<int>(graph.nodes.size()) - 1));
+  }
+  return choice;
+}
+
+/// Choices for any graph: each storage dropped with one probability, that is drawn too, or packed; half of the graphs
+/// retain everything.
+inline std::vector<Choice> any_choices(const StepGraph& graph, uint64_t seed) {
   Random random(seed * 7919 + 1);
   const int percent = static_cast<int>(draw(random, 0, 100));
-  std::vector<Fate> fates;
+  const bool nested = chance(random, 50);
+  std::vector<Choice> choices;
   for (size_t s = 0; s < graph.storages.size(); ++s) {
-    fates.push_back(chance(random, percent) ? Fate::Recompute : Fate::Keep);
+    Choice choice = any_choice(graph, static_cast<int>(s), random);
+    if (choice.fate != Fate::Pack && chance(random, percent)) {
+      choice.fate = Fate::Recompute;
+    }
+    if (!nested) {
+      choice.cache_from = Choice::kAlways;
+    }
+    choices.push_back(choice);
   }
-  return fates;
+  return choices;
 }
 
 } // namespace recals::plan::test

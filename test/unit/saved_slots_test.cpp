@@ -16,7 +16,7 @@ at::Tensor leaf(at::IntArrayRef shape) {
 
 int slots_of(const at::Tensor& output) {
   int count = 0;
-  EXPECT_TRUE(visit_saved_slots(*output.grad_fn(), [&](torch::autograd::SavedVariable& saved) {
+  EXPECT_TRUE(visit_saved_slots(*output.grad_fn(), [&](torch::autograd::SavedVariable& saved, const char*) {
     auto data = saved.get_raw_data();
     count += data && data->defined() ? 1 : 0;
   }));
@@ -62,7 +62,7 @@ struct Doubled : public torch::autograd::Function<Doubled> {
 
 TEST(SavedSlots, CustomFunctionsAreUnknownAndLeftAlone) {
   auto output = Doubled::apply(leaf({4}));
-  EXPECT_FALSE(visit_saved_slots(*output.grad_fn(), [](torch::autograd::SavedVariable&) { FAIL(); }));
+  EXPECT_FALSE(visit_saved_slots(*output.grad_fn(), [](torch::autograd::SavedVariable&, const char*) { FAIL(); }));
 }
 
 TEST(OwnedSlots, ShownAndInternalStoragesAreToldApart) {

@@ -33,18 +33,24 @@ inline torch::jit::Module module_of(
   return module;
 }
 
-/// Fates by name: "%relu.1" or "%dropout.1 saved[0]".
-inline plan::Plan plan_that_drops(const Analysis& analysis, const std::function<bool(const plan::Storage&)>& drop) {
+/// A plan from a choice for each storage.
+inline plan::Plan plan_of_choices(
+    const Analysis& analysis,
+    const std::function<plan::Choice(const plan::Storage&)>& choose) {
   auto plan = plan::keep_all(analysis.sizes.step);
-  for (size_t s = 0; s < plan.fates.size(); ++s) {
-    const auto& storage = analysis.sizes.step.storages[s];
-    if (storage.recomputable && drop(storage)) {
-      plan.fates[s] = plan::Fate::Recompute;
-    }
+  for (size_t s = 0; s < plan.choices.size(); ++s) {
+    plan.choices[s] = choose(analysis.sizes.step.storages[s]);
   }
-  plan.regions = plan::regions_of(analysis.sizes.step, plan.fates);
-  plan.predicted = plan::simulate(analysis.sizes.step, plan.fates);
+  plan.regions = plan::regions_of(analysis.sizes.step, plan.choices);
+  plan.predicted = plan::simulate(analysis.sizes.step, plan.choices);
   return plan;
+}
+
+/// Storages by name: "%relu.1" or "%dropout.1 saved[0]".
+inline plan::Plan plan_that_drops(const Analysis& analysis, const std::function<bool(const plan::Storage&)>& drop) {
+  return plan_of_choices(analysis, [&](const plan::Storage& storage) -> plan::Choice {
+    return drop(storage) ? plan::Fate::Recompute : plan::Fate::Keep;
+  });
 }
 
 inline bool everything(const plan::Storage&) {

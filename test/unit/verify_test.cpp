@@ -82,7 +82,7 @@ TEST_F(Verify, B1RegionsAreNotEmpty) {
   expect_broken("B1");
 }
 
-TEST_F(Verify, B3NothingIsBothKeptAndRecomputed) {
+TEST_F(Verify, B3NothingHasTwoMarks) {
   auto* mark = find(ops::recompute);
   auto* keep = graph->create(ops::keep, {mark->output(), mark->input(1)}, 1);
   keep->output()->setType(c10::TensorType::get());
@@ -94,6 +94,24 @@ TEST_F(Verify, B4MarksFollowTheirValue) {
   auto* mark = find(ops::recompute);
   mark->moveBefore(find(ops::end_region));
   EXPECT_THROW(verify_boundaries(*graph), c10::Error);
+}
+
+TEST_F(Verify, B5PacksNameAPackerAndSaveBytes) {
+  auto* mark = find(ops::recompute);
+  torch::jit::WithInsertPoint top(*graph->nodes().begin());
+  auto* bytes = graph->insertConstant(512);
+  for (const auto& [form, packed] : {std::pair("no such form", 64), std::pair("where positive", 512)}) {
+    auto* pack = graph->create(
+        ops::pack,
+        {mark->input(0), graph->insertConstant(form), bytes, graph->insertConstant(packed), graph->insertConstant(0)},
+        1);
+    pack->output()->setType(c10::TensorType::get());
+    pack->insertBefore(mark);
+    mark->output()->replaceAllUsesWith(pack->output());
+    mark->destroy();
+    mark = pack;
+    expect_broken("B5");
+  }
 }
 
 TEST_F(Verify, LoweredModulesKeepTheirPromises) {

@@ -50,23 +50,25 @@ class Drawing {
   }
 
  private:
-  bool recomputed(int storage) const {
-    return plan_ != nullptr && plan_->fates[storage] == plan::Fate::Recompute && step_.storages[storage].recomputable;
+  bool has_fate(int storage, plan::Fate fate) const {
+    return plan_ != nullptr && plan_->choices[storage].fate == fate && step_.storages[storage].recomputable;
   }
 
-  /// Orange: something it makes is recomputed. Blue: what it makes is kept for the backward.
+  /// Orange: something it makes is recomputed. Yellow: something is packed. Blue: what it makes is kept for the backward.
   void node(size_t n) {
     const auto& node = step_.nodes[n];
     bool again = false;
+    bool packed = false;
     int64_t bytes = 0;
     for (const int storage : node.writes) {
-      again = again || recomputed(storage);
+      again = again || has_fate(storage, plan::Fate::Recompute);
+      packed = packed || has_fate(storage, plan::Fate::Pack);
       bytes += step_.storages[storage].bytes;
     }
     auto label = node.op;
     label += node.module.empty() ? "" : " of " + node.module;
     label += bytes > 0 ? ", " + plan::human_bytes(bytes) : "";
-    const char* colour = again ? "orange" : bytes > 0 ? "lightblue" : "white";
+    const char* colour = again ? "orange" : packed ? "yellow" : bytes > 0 ? "lightblue" : "white";
     out_ << "  n" << n << " [label=" << as_label(label) << ", fillcolor=" << colour << "];\n";
   }
 

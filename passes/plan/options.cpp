@@ -1,0 +1,53 @@
+#include "passes/plan/options.h"
+
+#include <algorithm>
+
+namespace recals::plan {
+
+Options::Options(const StepIndex& index) : of(index.storages), plain(index.storages, Fate::Keep) {
+  for (int s = 0; s < index.storages; ++s) {
+    const Policy policy = index.policy[s];
+    const bool matters = index.slots[s] > 0 || index.readers.size(s) > 0 || index.recipe_readers.size(s) > 0;
+    const bool can_recompute = matters && index.recomputable[s] && !index.stays[s];
+    std::vector<Choice>& choices = of[s];
+    if (policy == Policy::MustRecompute && can_recompute) {
+      choices.push_back(Fate::Recompute);
+    } else {
+      choices.push_back(Fate::Keep);
+      if (policy != Policy::MustSave) {
+        if (can_recompute) {
+          choices.push_back(Fate::Recompute);
+        }
+        for (size_t k = 0; k < index.packs[s].size(); ++k) {
+          Choice pack = Fate::Pack;
+          pack.pack = static_cast<int>(k);
+          if (index.possible(s, pack).fate == Fate::Pack) {
+            choices.push_back(pack);
+          }
+        }
+      }
+    }
+    const bool recompute = policy == Policy::MustRecompute || policy == Policy::PreferRecompute;
+    if (recompute && can_recompute) {
+      plain[s] = Fate::Recompute;
+    }
+    // What must be recomputed may still choose from when on it is cached.
+    if (choices.size() > 1 || choices.front().fate != Fate::Keep) {
+      storages.push_back(s);
+    }
+  }
+  for (size_t slot = 0; slot < index.slot_node.size(); ++slot) {
+    const std::vector<Choice>& choices = of[index.slot_storage[slot]];
+    if (choices.size() > 1 || choices.front().fate != Fate::Keep) {
+      asking.push_back(index.slot_node[slot]);
+    }
+  }
+  std::sort(asking.begin(), asking.end());
+  asking.erase(std::unique(asking.begin(), asking.end()), asking.end());
+}
+
+bool Options::allows(int storage, Fate fate) const {
+  return std::any_of(of[storage].begin(), of[storage].end(), [&](const Choice& c) { return c.fate == fate; });
+}
+
+} // namespace recals::plan

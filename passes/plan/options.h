@@ -1,0 +1,24 @@
+#pragma once
+
+/// What a search may choose from.
+
+#include <vector>
+
+#include "passes/plan/step_index.h"
+
+namespace recals::plan {
+
+struct Options {
+  explicit Options(const StepIndex& index);
+
+  std::vector<std::vector<Choice>> of; ///< per storage: what is allowed; without `cache_from`, which is free
+  std::vector<int> storages; ///< those with a choice to make, ascending
+  /// Nodes whose backward asks for a storage that has a choice, ascending: all that `cache_from` can tell apart.
+  std::vector<int> asking;
+  /// The plain step, as far as the policies allow it: what MUST or should be recomputed is.
+  std::vector<Choice> plain;
+
+  bool allows(int storage, Fate fate) const;
+};
+
+} // namespace recals::plan
