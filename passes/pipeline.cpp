@@ -42,7 +42,7 @@ void take_names(const Analysis& analysis, const Program& program, DryRun& sizes)
 
 /// The step of `program` run dry, with the names and times of the analysis.
 DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& program, const c10::IValue& self) {
-  auto sizes = dry_run(program, self, analysis.inputs, analysis.flat.device.str(), analysis.cost_model);
+  auto sizes = dry_run(program, self, analysis.inputs, analysis.target, analysis.cost_model);
   if (program != analysis.program) {
     take_names(analysis, *program, sizes);
   }
@@ -54,27 +54,52 @@ DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& 
 
 } // namespace
 
+namespace {
+
+/// With an index, as tensors on it have.
+std::optional<c10::Device> planned_device(const TargetOptions& target) {
+  if (!target.device) {
+    return std::nullopt;
+  }
+  TORCH_CHECK(
+      target.device->is_cpu() || target.device->is_cuda(),
+      "recals: steps can be planned for the CPU and for CUDA devices, not for ",
+      *target.device);
+  return target_of(*target.device, target).device;
+}
+
+} // namespace
+
 Analysis analyse(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model) {
+    const std::string& cost_model,
+    const TargetOptions& target) {
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
   {
     const MetaKernels kernels; // not around what is measured below
-    analysis.flat = specialise(module._ivalue(), method, inputs);
+    analysis.flat = specialise(module._ivalue(), method, inputs, planned_device(target));
+    analysis.target = target_of(analysis.flat.device, target);
     verify_flat(*analysis.flat.graph);
     analysis.twin = meta_twin(module._ivalue());
     for (const auto& input : analysis.flat.inputs) {
       collect_tensors(input, analysis.inputs);
     }
-    analysis.program = compile_for_meta(analysis.flat.graph);
+    analysis.program = compile_for_meta(analysis.flat.graph, analysis.target.device.type());
   }
   const auto choice = chosen_cost_model(cost_model);
   const bool profile = choice == kProfile;
-  analysis.cost_model = cost_model_for(profile ? "built-in" : choice, analysis.flat.device.str());
+  analysis.cost_model = cost_model_for(profile ? "built-in" : choice, analysis.target.name());
   if (profile) {
+    TORCH_CHECK(
+        !target.device,
+        "recals: cost_model=\"profile\" measures the nodes where the module is, which tells nothing of a target "
+        "device. "
+        "Move module and inputs to ",
+        analysis.target.name(),
+        ", or take another cost model.");
     analysis.measured_seconds = measure_nodes(analysis.flat.graph, module._ivalue(), inputs);
   }
   analysis.sizes = sizes_of(analysis, analysis.program, analysis.twin.value);
@@ -139,10 +164,10 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
   planned.budgets = budgets;
   planned.simulated_peak = plan.predicted.peak[0].bytes;
   planned.graph = analysis.flat.graph->copy();
-  const auto numbering = compile_for_meta(planned.graph);
+  const auto numbering = compile_for_meta(planned.graph, analysis.target.device.type());
   insert_boundaries(planned.graph, *numbering, analysis.sizes, plan);
   verify_boundaries(*planned.graph);
-  const auto program = compile_for_meta(planned.graph);
+  const auto program = compile_for_meta(planned.graph, analysis.target.device.type());
   planned.sizes = sizes_of(analysis, program, analysis.twin.value);
   planned.peak = planned.sizes.peak;
   planned.plan = std::move(plan);
@@ -187,8 +212,9 @@ Module optimise(
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
     const std::map<std::string, plan::Limit>& limits,
-    const std::string& cost_model) {
-  auto analysis = analyse(module, method, inputs, cost_model);
+    const std::string& cost_model,
+    const TargetOptions& target) {
+  auto analysis = analyse(module, method, inputs, cost_model, target);
   auto planned = plan_step(analysis, limits);
   analysis.flat.graph = planned.graph;
   auto lowered =
@@ -215,7 +241,9 @@ std::vector<int64_t> bytes_of_numbers(const Program& program) {
 } // namespace
 
 Report report_of(const Analysis& analysis) {
-  return make_report(analysis.sizes, bytes_of_numbers(*analysis.program));
+  // On another device the number stays on the host.
+  return analysis.target.device.is_cpu() ? make_report(analysis.sizes, bytes_of_numbers(*analysis.program))
+                                         : make_report(analysis.sizes);
 }
 
 Report report_of(const Analysis& analysis, const Planned& planned) {
@@ -234,11 +262,12 @@ Report report_of(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model) {
+    const std::string& cost_model,
+    const TargetOptions& target) {
   if (!is_lowered(module)) {
-    return report_of(analyse(module, method, inputs, cost_model));
+    return report_of(analyse(module, method, inputs, cost_model, target));
   }
-  const auto analysis = analyse(restore(module), method, inputs, cost_model);
+  const auto analysis = analyse(restore(module), method, inputs, cost_model, target);
   const auto step = lowered_step(module);
   if (step.method != method || step.attributes != analysis.flat.attributes) {
     return report_of(analysis); // what a call would run
@@ -252,7 +281,7 @@ Report report_of(
       ". Optimise it for these inputs, or estimate recals.restore(module), the plain one.");
   Planned planned;
   planned.budgets = plan::budgets_in(plan_of(module));
-  const auto program = compile_for_meta(step.graph);
+  const auto program = compile_for_meta(step.graph, analysis.target.device.type());
   const auto& named = analysis.sizes.step.nodes;
   TORCH_CHECK(
       program->nodes.size() == named.size(),

@@ -24,17 +24,20 @@ struct Analysis {
   std::shared_ptr<const Program> program; ///< of `flat`, for meta
   CostModel cost_model;
   std::vector<double> measured_seconds; ///< per node of `program`, if the nodes were measured
+  Target target;
   DryRun sizes; ///< of the plain step
 };
 
 /// `inputs`: the arguments of `method` after self. `cost_model`: where times come from (passes/sizes/cost_model.h), or
-/// "profile" to measure the nodes on these inputs; "" for what RECALS_COST_MODEL says. Throws c10::Error for what cannot
-/// be analysed.
+/// "profile" to measure the nodes on these inputs; "" for what RECALS_COST_MODEL says. `target`: the device to plan for,
+/// where that is not the one that module and inputs are on; they may be on the CPU or on meta then. Throws c10::Error for
+/// what cannot be analysed.
 Analysis analyse(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model = "");
+    const std::string& cost_model = "",
+    const TargetOptions& target = {});
 
 /// No plan fits the budgets.
 class BudgetUnreachable : public std::runtime_error {
@@ -60,16 +63,17 @@ struct Planned {
   DryRun sizes; ///< of that run
 };
 
-/// `limits`: per device name ("cpu"); the name "" stands for every device. Throws BudgetUnreachable, BadBudget.
+/// `limits`: per device name ("cpu", "cuda:0"); the name "" stands for every device. Throws BudgetUnreachable, BadBudget.
 Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits);
 
-/// The whole way. The module is not changed. `cost_model`: as for `analyse`.
+/// The whole way. The module is not changed. `cost_model`, `target`: as for `analyse`.
 torch::jit::Module optimise(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
     const std::map<std::string, plan::Limit>& limits,
-    const std::string& cost_model = "");
+    const std::string& cost_model = "",
+    const TargetOptions& target = {});
 
 /// Of the plain step as the eager module runs it.
 Report report_of(const Analysis& analysis);
@@ -81,6 +85,7 @@ Report report_of(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model = "");
+    const std::string& cost_model = "",
+    const TargetOptions& target = {});
 
 } // namespace recals

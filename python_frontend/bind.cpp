@@ -41,6 +41,16 @@ std::map<std::string, plan::Limit> limits_of(const std::map<std::string, std::st
   return limits;
 }
 
+/// "" and None: not given.
+TargetOptions target_options(const std::string& device, std::optional<int64_t> workspace_margin) {
+  TargetOptions options;
+  if (!device.empty()) {
+    options.device = c10::Device(device);
+  }
+  options.workspace_margin = workspace_margin;
+  return options;
+}
+
 /// The autograd engine of a Python process must not be entered with the GIL held.
 template <typename F>
 auto without_gil(F work) {
@@ -76,7 +86,7 @@ void bind_passes(py::module& m) {
   py::class_<Analysis, std::shared_ptr<Analysis>>(m, "Analysis")
       .def_property_readonly("graph", [](const Analysis& a) { return a.flat.graph; })
       .def_property_readonly("attributes", [](const Analysis& a) { return a.flat.attributes; })
-      .def_property_readonly("device", [](const Analysis& a) { return a.flat.device.str(); })
+      .def_property_readonly("device", [](const Analysis& a) { return a.target.name(); })
       .def("report", [](const Analysis& a) { return report_of(a); });
   py::class_<Planned, std::shared_ptr<Planned>>(m, "Planned")
       .def_property_readonly("graph", [](const Planned& p) { return p.graph; })
@@ -86,9 +96,16 @@ void bind_passes(py::module& m) {
       .def("json", [](const Planned& p, const Analysis& a) { return plan::to_json(a.sizes.step, p.plan, p.budgets); });
   m.def(
       "analyse",
-      [](const Module& module, const std::string& method, const py::tuple& inputs, const std::string& cost_model) {
+      [](const Module& module,
+         const std::string& method,
+         const py::tuple& inputs,
+         const std::string& cost_model,
+         const std::string& device,
+         std::optional<int64_t> margin) {
         auto arguments = arguments_of(module, method, inputs);
-        return without_gil([&] { return std::make_shared<Analysis>(analyse(module, method, arguments, cost_model)); });
+        const auto target = target_options(device, margin);
+        return without_gil(
+            [&] { return std::make_shared<Analysis>(analyse(module, method, arguments, cost_model, target)); });
       });
   m.def("plan_step", [](const Analysis& analysis, const std::map<std::string, std::string>& budgets) {
     auto limits = limits_of(budgets);
@@ -106,9 +123,15 @@ void bind_reports(py::module& m) {
   py::class_<Report>(m, "Report").def("text", &to_text, py::arg("rows")).def("json", &to_json);
   m.def(
       "report",
-      [](const Module& module, const std::string& method, const py::tuple& inputs, const std::string& cost_model) {
+      [](const Module& module,
+         const std::string& method,
+         const py::tuple& inputs,
+         const std::string& cost_model,
+         const std::string& device,
+         std::optional<int64_t> margin) {
         auto arguments = arguments_of(module, method, inputs);
-        return without_gil([&] { return report_of(module, method, arguments, cost_model); });
+        const auto target = target_options(device, margin);
+        return without_gil([&] { return report_of(module, method, arguments, cost_model, target); });
       });
   m.def("calibrated_path", &calibrated_path);
   m.def("cost_model_text", [](const std::string& choice, const std::string& device) {
@@ -142,10 +165,13 @@ PYBIND11_MODULE(_C, m) {
          const std::string& method,
          const py::tuple& inputs,
          const std::map<std::string, std::string>& budgets,
-         const std::string& cost_model) {
+         const std::string& cost_model,
+         const std::string& device,
+         std::optional<int64_t> margin) {
         auto arguments = arguments_of(module, method, inputs);
         auto limits = limits_of(budgets);
-        return without_gil([&] { return optimise(module, method, arguments, limits, cost_model); });
+        const auto target = target_options(device, margin);
+        return without_gil([&] { return optimise(module, method, arguments, limits, cost_model, target); });
       });
   m.def("restore", &restore);
   m.def("is_lowered", &is_lowered);

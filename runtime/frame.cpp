@@ -99,7 +99,7 @@ void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
     }
   }
   if (info.random) {
-    rng_[node] = RngState::of(inputs.empty() ? device_of_call(info) : device);
+    rng_[node] = RngState::of(inputs.empty() ? device_of_call(info) : device, program_->stands_for);
   }
 }
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/DeviceType.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
@@ -82,6 +83,8 @@ struct Attribute {
 struct CompileOptions {
   /// Run on meta tensors: devices in constants become meta, factories without a device make meta tensors.
   bool meta = false;
+  /// For meta: the kind of device whose step it is.
+  c10::DeviceType stands_for = c10::kCPU;
   /// For meta: what runs in place of an op that takes another way on meta tensors than on the device
   /// (passes/sizes/device_rules.h). Null: every op itself.
   torch::jit::Operation (*on_meta)(const torch::jit::Node& node) = nullptr;
@@ -104,6 +107,7 @@ class RECALS_API Program {
   std::vector<std::string> regions; ///< names of the methods
   std::vector<Component> components;
   bool recomputes = false; ///< some register is recomputed
+  c10::DeviceType stands_for = c10::kCPU; ///< CompileOptions::stands_for
 
   /// Does a replay that reads `reg` run its producer again? Otherwise it holds the tensor of the forward.
   bool runs_again(int reg) const {

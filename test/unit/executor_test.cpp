@@ -122,8 +122,12 @@ TEST_P(EverySlot, IsMeasuredAsSimulated) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 40; ++trial) {
     const auto plan = plan_that_drops(analysis, [&](const plan::Storage&) { return random() % 2 == 0; });
-    const auto dry =
-        dry_run(program_under(analysis, plan, true), analysis.twin.value, analysis.inputs, "cpu", analysis.cost_model);
+    const auto dry = dry_run(
+        program_under(analysis, plan, true),
+        analysis.twin.value,
+        analysis.inputs,
+        analysis.target,
+        analysis.cost_model);
     // The simulator lets a recomputed storage live until its slot is released; the engine first sums a bias' gradient.
     const int64_t bias = module.hasattr("b") ? module.attr("b").toTensor().nbytes() : 0;
     EXPECT_LE(dry.peak, plan.predicted.peak[0].bytes) << "trial " << trial;
@@ -235,7 +239,7 @@ TEST_F(Executor, OnlyRandomNodesThatAreRecomputedStoreTheirState) {
     return live;
   };
   const int64_t activation = 8 * 16 * 4;
-  EXPECT_EQ(held("%dropout saved") - held("%nothing"), RngState::bytes(c10::kCPU) - activation);
+  EXPECT_EQ(held("%dropout saved") - held("%nothing"), RngState::bytes() - activation);
 }
 
 } // namespace
