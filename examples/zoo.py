@@ -1,8 +1,8 @@
 """Two dozen models of the kinds that people train, made from small configurations: nothing is downloaded.
 
-Each entry makes a `Specimen`: the eager module, the inputs of a step, how the module becomes TorchScript, and the autocast
-dtype it trains under, if any. Sizes are such that a step takes about a second on one core and its activations some tens of
-megabytes, except where the published size is kept for its own sake.
+Each entry makes a `Specimen`: the eager module, the inputs of a step, how the module becomes TorchScript, and the
+autocast dtype it trains under, if any. Sizes are such that a step takes about a second on one core and its activations
+some tens of megabytes.
 
 Where a library's usual training call returns the loss (transformers), the loss is in the module; elsewhere the module
 returns logits and the loss is outside.
@@ -164,8 +164,8 @@ def t5() -> Specimen:
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(
-        vocab_size=128, d_model=128, d_kv=32, d_ff=256, num_layers=3, num_heads=4, decoder_start_token_id=0,
-    )  # fmt: skip
+        vocab_size=128, d_model=128, d_kv=32, d_ff=256, num_layers=3, num_heads=4, decoder_start_token_id=0
+    )
     module = _seeded(lambda: Translator(T5ForConditionalGeneration(config)))
     tokens = _tokens(8, 96)
     return Specimen(module, (tokens[:4], tokens[4:, :64].contiguous()), itself, traced=True)
@@ -178,6 +178,7 @@ def llama() -> Specimen:
         vocab_size=128, hidden_size=128, intermediate_size=352, num_hidden_layers=4, num_attention_heads=8,
         num_key_value_heads=4, max_position_embeddings=256,
     )  # fmt: skip
+    config._attn_implementation = "eager"
     module = _seeded(lambda: LanguageModel(LlamaForCausalLM(config)))
     return Specimen(module, (_tokens(4, 128),), itself, traced=True)
 
@@ -299,7 +300,7 @@ class MixedNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.stem(images).flatten(2).transpose(1, 2)
-        for i, (qkv, mlp) in enumerate(zip(self.qkv, self.mlp)):  # noqa: B905 -- TorchScript knows no `strict`
+        for qkv, mlp in zip(self.qkv, self.mlp):  # noqa: B905 -- TorchScript knows no `strict`
             q, k, v = qkv(F.layer_norm(x, [x.size(2)])).chunk(3, -1)
             x = x + self.dropout(torch.softmax(q @ k.transpose(1, 2) / x.size(2) ** 0.5, -1)) @ v
             x = x + self.dropout(mlp(F.layer_norm(x, [x.size(2)])))
@@ -309,6 +310,23 @@ class MixedNet(nn.Module):
 def mixed() -> Specimen:
     specimen = _classifier(lambda: MixedNet(64), 16, 64)
     return specimen._replace(autocast=torch.bfloat16)
+
+
+class MlpWithLoss(nn.Module):
+    """The MLP's outputs are as wide as its layers, so its loss counts."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.inner(x), targets)
+
+
+def mlp() -> Specimen:
+    workload = models.build("mlp", "small")
+    inputs, targets = workload.make_batch(0)
+    return Specimen(MlpWithLoss(workload.module), (*inputs, targets), itself)
 
 
 def _of(name: str, size: str = "small", **overrides: float) -> Callable[[], Specimen]:
@@ -345,7 +363,7 @@ ZOO: dict[str, Callable[[], Specimen]] = {
     "resnet18": _of("resnet18"),
     "gpt": _of("gpt"),
     "unet": _of("unet"),
-    "mlp": _of("mlp"),
+    "mlp": mlp,
     "encoder": _of("encoder"),
     "uneven": _of("uneven"),
 }

@@ -15,7 +15,7 @@ namespace recals {
 RECALS_API std::string dtype_name(c10::ScalarType dtype);
 
 /// "(f32[8, 3, 224, 224]@cpu, None, 3)". Tensors show dtype, sizes, strides unless contiguous, device, and "+grad" if
-/// they require grad; lists, tuples and dicts (sorted as they are stored) nest.
+/// they require grad; texts are quoted; lists, tuples and dicts (sorted as they are stored) nest.
 /// `as`: the device to show for every tensor instead of its own.
 RECALS_API std::string describe(const c10::IValue& value, std::optional<c10::Device> as = std::nullopt);
 

@@ -19,7 +19,12 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 std::string where(const Node* node) {
-  auto place = node->sourceRange().file_line_col();
+  auto range = node->sourceRange();
+  // A loaded file has code of its own, and tells what it was made from.
+  if (auto original = range.findSourceRangeThatGenerated()) {
+    range = *original;
+  }
+  auto place = range.file_line_col();
   if (!place) {
     return "";
   }

@@ -171,6 +171,8 @@ class Specialiser {
       case c10::prim::Uninitialized:
         get(node->output()) = IValue();
         return;
+      case c10::aten::warn: // about the call, which is the same in every step
+        return;
       case c10::prim::RaiseException:
         refuse(node, "is reached for these inputs: " + describe(get(node->input(0))));
       case c10::prim::device:
@@ -818,7 +820,11 @@ class Specialiser {
           "); one device for all is supported");
       device = own;
     }
-    return device.value_or(target_.value_or(c10::kCPU));
+    if (target_) {
+      return *target_;
+    }
+    // A module without data is analysed as it would run on the CPU.
+    return device && !device->is_meta() ? *device : c10::Device(c10::kCPU);
   }
 
   MetaTwin twin_;

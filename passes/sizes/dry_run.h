@@ -32,6 +32,7 @@ struct DryRun {
   plan::StepGraph step; ///< nodes are those of the program, one to one
   std::vector<StorageOrigin> origins; ///< per storage of `step`
   Ledger ledger; ///< every byte of the run; `peak` and `held` are sums over it
+  std::vector<bool> differentiable; ///< per node: some output requires grad
   std::vector<int> register_storage; ///< per register of the program: index into step.storages, -1: external
   int64_t peak = 0; ///< bytes: the most that was live at once above the start
   int64_t held = 0; ///< bytes live at the end of the forward

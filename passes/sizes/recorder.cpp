@@ -319,7 +319,11 @@ void Recorder::node_begins(int node) {
 
 void Recorder::node_ends(int node, const std::vector<at::Tensor>& outputs) {
   const auto& info = program_.nodes[node];
+  result_.differentiable.resize(program_.nodes.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].defined() && outputs[i].requires_grad()) {
+      result_.differentiable[node] = true;
+    }
     if (!outputs[i].defined() || !outputs[i].has_storage()) {
       continue;
     }

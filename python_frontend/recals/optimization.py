@@ -64,8 +64,6 @@ def optimize(
     inputs = example_tuple(example_inputs)
     texts = limits(budget)
     target = target_arguments(target_device, workspace_margin)
-    if _C.is_lowered(module._c):
-        module = restore(module)
     return wrap_cpp_module(_C.optimise(module._c, method, inputs, texts, cost_model_text(cost_model), *target))
 
 

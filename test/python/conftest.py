@@ -6,9 +6,13 @@ The tests train the models of `examples/`. They compare bits, never with a toler
     pytest test/python -m smoke      a quick subset, which touches each part once
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+# Threads that spin while they wait take the core from those that work. Read when torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch
@@ -28,9 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def threads_for(name: str) -> int:
-    """Two for the U-Net: on one thread its 1x1 convolution copies less than the prediction says, which must hold for
-    any number of threads."""
-    return 2 if "unet" in name else THREADS
+    """Predictions hold for as many threads as there are cores; on one, some convolutions copy less. So where a test
+    wants them to be close, it takes all. (Scatter-adds of several threads sum in any order: not for the graph net.)"""
+    close = "unet" in name or "zoo" in name
+    return len(os.sched_getaffinity(0)) if close and "graph" not in name else THREADS
 
 
 @pytest.fixture(autouse=True)
