@@ -42,7 +42,7 @@ void take_names(const Analysis& analysis, const Program& program, DryRun& sizes)
 
 /// The step of `program` run dry, with the names and times of the analysis.
 DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& program, const c10::IValue& self) {
-  auto sizes = dry_run(program, self, analysis.inputs, analysis.flat.device.str(), analysis.cost_model);
+  auto sizes = dry_run(program, self, analysis.inputs, analysis.target, analysis.cost_model);
   // A pass behind the plan may have changed the nodes; they go by their own names and estimates then.
   const bool same_nodes = program->nodes.size() == analysis.program->nodes.size();
   if (program != analysis.program && same_nodes) {
@@ -56,10 +56,32 @@ DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& 
 
 } // namespace
 
-Analysis specialise_step(const Module& module, const std::string& method, const std::vector<c10::IValue>& inputs) {
+namespace {
+
+/// With an index, as tensors on it have.
+std::optional<c10::Device> planned_device(const TargetOptions& target) {
+  if (!target.device) {
+    return std::nullopt;
+  }
+  TORCH_CHECK(
+      target.device->is_cpu() || target.device->is_cuda(),
+      "recals: steps can be planned for the CPU and for CUDA devices, not for ",
+      *target.device);
+  return target_of(*target.device, target).device;
+}
+
+} // namespace
+
+Analysis specialise_step(
+    const Module& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs,
+    const TargetOptions& target) {
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
-  analysis.flat = specialise(module._ivalue(), method, inputs);
+  analysis.flat = specialise(module._ivalue(), method, inputs, planned_device(target));
+  analysis.target = target_of(analysis.flat.device, target);
+  analysis.has_target = target.device.has_value();
   return analysis;
 }
 
@@ -76,11 +98,18 @@ void size_step(
     for (const auto& input : analysis.flat.inputs) {
       collect_tensors(input, analysis.inputs);
     }
-    analysis.program = compile_for_meta(analysis.flat.graph);
+    analysis.program = compile_for_meta(analysis.flat.graph, analysis.target.device.type());
   }
   const auto choice = chosen_cost_model(cost_model);
   const bool profile = choice == kProfile;
-  analysis.cost_model = cost_model_for(profile ? "built-in" : choice, analysis.flat.device.str());
+  analysis.cost_model = cost_model_for(profile ? "built-in" : choice, analysis.target.name());
+  TORCH_CHECK(
+      !profile || !analysis.has_target,
+      "recals: cost_model=\"profile\" measures the nodes where the module is, which tells nothing of a target device. "
+      "Move "
+      "module and inputs to ",
+      analysis.target.name(),
+      ", or take another cost model.");
   analysis.measured_seconds =
       profile ? measure_nodes(analysis.flat.graph, module._ivalue(), inputs) : std::vector<double>();
   analysis.sizes = sizes_of(analysis, analysis.program, analysis.twin.value);
@@ -90,12 +119,14 @@ Analysis analyse(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model) {
+    const std::string& cost_model,
+    const TargetOptions& target) {
   Job job;
   job.module = module;
   job.method = method;
   job.inputs = inputs;
   job.cost_model = cost_model;
+  job.target = target;
   run_pipeline(job, standard_pipeline("sizes"));
   return std::move(*job.analysis);
 }
@@ -154,7 +185,8 @@ std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
 
 /// The graph under the plan, run dry.
 void take_peak(const Analysis& analysis, Planned& planned) {
-  planned.sizes = sizes_of(analysis, compile_for_meta(planned.graph), analysis.twin.value);
+  planned.sizes =
+      sizes_of(analysis, compile_for_meta(planned.graph, analysis.target.device.type()), analysis.twin.value);
   planned.peak = planned.sizes.peak;
   planned.plan.predicted.peak[0].bytes = planned.sizes.peak;
   planned.plan.predicted.held[0] = planned.sizes.held;
@@ -166,7 +198,7 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
   planned.budgets = budgets;
   planned.simulated_peak = plan.predicted.peak[0].bytes;
   planned.graph = analysis.flat.graph->copy();
-  const auto numbering = compile_for_meta(planned.graph);
+  const auto numbering = compile_for_meta(planned.graph, analysis.target.device.type());
   insert_boundaries(planned.graph, *numbering, analysis.sizes, plan);
   planned.plan = std::move(plan);
   take_peak(analysis, planned);
@@ -222,13 +254,15 @@ Module optimise(
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
     const std::map<std::string, plan::Limit>& limits,
-    const std::string& cost_model) {
+    const std::string& cost_model,
+    const TargetOptions& target) {
   Job job;
   job.module = module;
   job.method = method;
   job.inputs = inputs;
   job.limits = limits;
   job.cost_model = cost_model;
+  job.target = target;
   run_pipeline(job, standard_pipeline());
   return job.module;
 }
@@ -252,6 +286,9 @@ std::vector<int64_t> bytes_of_numbers(const Program& program, const std::vector<
 } // namespace
 
 Report report_of(const Analysis& analysis) {
+  if (!analysis.target.device.is_cpu()) {
+    return make_report(analysis.sizes); // the number stays on the host
+  }
   return make_report(analysis.sizes, bytes_of_numbers(*analysis.program, analysis.sizes.differentiable));
 }
 
@@ -271,11 +308,12 @@ Report report_of(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model) {
+    const std::string& cost_model,
+    const TargetOptions& target) {
   if (!is_lowered(module)) {
-    return report_of(analyse(module, method, inputs, cost_model));
+    return report_of(analyse(module, method, inputs, cost_model, target));
   }
-  const auto analysis = analyse(restore(module), method, inputs, cost_model);
+  const auto analysis = analyse(restore(module), method, inputs, cost_model, target);
   const auto step = lowered_step(module);
   if (step.method != method || step.attributes != analysis.flat.attributes) {
     return report_of(analysis); // what a call would run
@@ -289,7 +327,7 @@ Report report_of(
       ". Optimise it for these inputs, or estimate recals.restore(module), the plain one.");
   Planned planned;
   planned.budgets = plan::budgets_in(plan_of(module));
-  const auto program = compile_for_meta(step.graph);
+  const auto program = compile_for_meta(step.graph, analysis.target.device.type());
   const auto& named = analysis.sizes.step.nodes;
   TORCH_CHECK(
       program->nodes.size() == named.size(),

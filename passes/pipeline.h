@@ -24,15 +24,19 @@ struct Analysis {
   std::shared_ptr<const Program> program; ///< of `flat`, for meta
   CostModel cost_model;
   std::vector<double> measured_seconds; ///< per node of `program`, if the nodes were measured
+  Target target;
+  bool has_target = false; ///< it was asked for, and may not be where module and inputs are
   DryRun sizes; ///< of the plain step
 };
 
 /// passes/graph alone: the graph, without sizes. `inputs`: the arguments of `method` after self. Throws c10::Error for
-/// what cannot be analysed.
+/// what cannot be analysed. `target`: the device to plan for, where that is not the one that module and inputs are on; they
+/// may be on the CPU or on meta then.
 Analysis specialise_step(
     const torch::jit::Module& module,
     const std::string& method,
-    const std::vector<c10::IValue>& inputs);
+    const std::vector<c10::IValue>& inputs,
+    const TargetOptions& target = {});
 
 /// passes/sizes: fills in the rest for `analysis.flat.graph`. `cost_model`: where times come from
 /// (passes/sizes/cost_model.h), or "profile" to measure the nodes on `inputs`; "" for what RECALS_COST_MODEL says.
@@ -47,7 +51,8 @@ Analysis analyse(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model = "");
+    const std::string& cost_model = "",
+    const TargetOptions& target = {});
 
 /// No plan fits the budgets.
 class BudgetUnreachable : public std::runtime_error {
@@ -73,20 +78,22 @@ struct Planned {
   DryRun sizes; ///< of that run
 };
 
-/// `limits`: per device name ("cpu"); the name "" stands for every device. Throws BudgetUnreachable, BadBudget.
+/// `limits`: per device name ("cpu", "cuda:0"); the name "" stands for every device. Throws BudgetUnreachable, BadBudget.
 Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits);
 
 /// Runs `planned.graph` dry again after it was changed, and takes its peak over. Throws BudgetUnreachable if it is now
 /// above a budget.
 void measure_again(const Analysis& analysis, Planned& planned);
 
-/// The whole way, with the passes that users have added. The module is not changed. `cost_model`: as for `size_step`.
+/// The whole way, with the passes that users have added. The module is not changed. `cost_model`: as for `size_step`,
+/// `target`: as for `specialise_step`.
 torch::jit::Module optimise(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
     const std::map<std::string, plan::Limit>& limits,
-    const std::string& cost_model = "");
+    const std::string& cost_model = "",
+    const TargetOptions& target = {});
 
 /// Of the plain step as the eager module runs it.
 Report report_of(const Analysis& analysis);
@@ -98,6 +105,7 @@ Report report_of(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model = "");
+    const std::string& cost_model = "",
+    const TargetOptions& target = {});
 
 } // namespace recals

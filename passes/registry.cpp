@@ -44,7 +44,7 @@ bool run_graph(Job& job, const PassOptions&) {
   if (is_lowered(job.module)) {
     job.module = restore(job.module);
   }
-  job.analysis = specialise_step(job.module, job.method, job.inputs);
+  job.analysis = specialise_step(job.module, job.method, job.inputs, job.target);
   job.graph = job.analysis->flat.graph;
   job.planned.reset();
   job.sized.clear();

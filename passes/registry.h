@@ -24,6 +24,7 @@ struct Job {
   std::vector<c10::IValue> inputs; ///< arguments of `method` after self, defaults filled in
   std::map<std::string, plan::Limit> limits; ///< per device name; "" is every device
   std::string cost_model; ///< as for size_step
+  TargetOptions target; ///< as for specialise_step
 
   /// What passes on graphs change; null while the module itself is the subject (before `graph`, after `lower`). A tool
   /// may start with a graph of its own.

@@ -44,6 +44,16 @@ std::map<std::string, plan::Limit> limits_of(const std::map<std::string, std::st
   return limits;
 }
 
+/// "" and None: not given.
+TargetOptions target_options(const std::string& device, std::optional<int64_t> workspace_margin) {
+  TargetOptions options;
+  if (!device.empty()) {
+    options.device = c10::Device(device);
+  }
+  options.workspace_margin = workspace_margin;
+  return options;
+}
+
 /// The autograd engine of a Python process must not be entered with the GIL held.
 template <typename F>
 auto without_gil(F work) {
@@ -117,12 +127,18 @@ void bind_passes(py::module& m) {
       });
   m.def(
       "analyse",
-      [](const Module& module, const std::string& method, const py::tuple& inputs, const std::string& cost_model) {
+      [](const Module& module,
+         const std::string& method,
+         const py::tuple& inputs,
+         const std::string& cost_model,
+         const std::string& device,
+         std::optional<int64_t> margin) {
         auto job = std::make_shared<Job>();
         job->module = module;
         job->method = method;
         job->inputs = arguments_of(module, method, inputs);
         job->cost_model = cost_model;
+        job->target = target_options(device, margin);
         without_gil([&] { run_pipeline(*job, standard_pipeline("sizes")); });
         return job;
       });
@@ -156,9 +172,15 @@ void bind_reports(py::module& m) {
   py::class_<Report>(m, "Report").def("text", &to_text, py::arg("rows")).def("json", &to_json);
   m.def(
       "report",
-      [](const Module& module, const std::string& method, const py::tuple& inputs, const std::string& cost_model) {
+      [](const Module& module,
+         const std::string& method,
+         const py::tuple& inputs,
+         const std::string& cost_model,
+         const std::string& device,
+         std::optional<int64_t> margin) {
         auto arguments = arguments_of(module, method, inputs);
-        return without_gil([&] { return report_of(module, method, arguments, cost_model); });
+        const auto target = target_options(device, margin);
+        return without_gil([&] { return report_of(module, method, arguments, cost_model, target); });
       });
   m.def("calibrated_path", &calibrated_path);
   m.def("cost_model_text", [](const std::string& choice, const std::string& device) {
@@ -192,10 +214,13 @@ PYBIND11_MODULE(_C, m) {
          const std::string& method,
          const py::tuple& inputs,
          const std::map<std::string, std::string>& budgets,
-         const std::string& cost_model) {
+         const std::string& cost_model,
+         const std::string& device,
+         std::optional<int64_t> margin) {
         auto arguments = arguments_of(module, method, inputs);
         auto limits = limits_of(budgets);
-        return without_gil([&] { return optimise(module, method, arguments, limits, cost_model); });
+        const auto target = target_options(device, margin);
+        return without_gil([&] { return optimise(module, method, arguments, limits, cost_model, target); });
       });
   m.def("restore", &restore);
   m.def("is_lowered", &is_lowered);

@@ -41,13 +41,13 @@ std::string dtype_name(c10::ScalarType dtype) {
 
 namespace {
 
-void describe_to(std::ostream& out, const c10::IValue& value) {
+void describe_to(std::ostream& out, const c10::IValue& value, std::optional<c10::Device> as) {
   auto sequence = [&](const auto& elements, const char* open, const char* close) {
     out << open;
     bool first = true;
     for (const auto& element : elements) {
       out << (first ? "" : ", ");
-      describe_to(out, element);
+      describe_to(out, element, as);
       first = false;
     }
     out << close;
@@ -62,7 +62,7 @@ void describe_to(std::ostream& out, const c10::IValue& value) {
     if (tensor.layout() == c10::kStrided && !tensor.is_contiguous()) {
       out << " strides" << tensor.strides();
     }
-    out << '@' << tensor.device().str() << (tensor.requires_grad() ? "+grad" : "");
+    out << '@' << as.value_or(tensor.device()).str() << (tensor.requires_grad() ? "+grad" : "");
   } else if (value.isTuple()) {
     sequence(value.toTupleRef().elements(), "(", ")");
   } else if (value.isList()) {
@@ -72,9 +72,9 @@ void describe_to(std::ostream& out, const c10::IValue& value) {
     bool first = true;
     for (const auto& entry : value.toGenericDict()) {
       out << (first ? "" : ", ");
-      describe_to(out, entry.key());
+      describe_to(out, entry.key(), as);
       out << ": ";
-      describe_to(out, entry.value());
+      describe_to(out, entry.value(), as);
       first = false;
     }
     out << '}';
@@ -123,9 +123,9 @@ std::string describe_tensors(const c10::IValue& module) {
       std::to_string(tensors.require_grad) + " require grad";
 }
 
-std::string describe(const c10::IValue& value) {
+std::string describe(const c10::IValue& value, std::optional<c10::Device> as) {
   std::ostringstream out;
-  describe_to(out, value);
+  describe_to(out, value, as);
   return out.str();
 }
 

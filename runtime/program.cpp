@@ -468,6 +468,7 @@ class Compiler {
 
 std::shared_ptr<const Program> Program::compile(const std::shared_ptr<Graph>& graph, CompileOptions options) {
   auto program = std::make_shared<Program>();
+  program->stands_for = options.stands_for;
   Compiler(*program, options).run(graph);
   return program;
 }

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/DeviceType.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
@@ -84,6 +85,8 @@ struct Attribute {
 struct CompileOptions {
   /// Run on meta tensors: devices in constants become meta, factories without a device make meta tensors.
   bool meta = false;
+  /// For meta: the kind of device whose step it is.
+  c10::DeviceType stands_for = c10::kCPU;
   /// For meta: what runs in place of an op that takes another way on meta tensors than on the device
   /// (passes/sizes/device_rules.h). Null: every op itself.
   torch::jit::Operation (*on_meta)(const torch::jit::Node& node) = nullptr;
@@ -104,6 +107,7 @@ class RECALS_API Program {
   std::vector<Attribute> attributes;
   std::vector<int> outputs;
   bool drops = false; ///< some register is dropped
+  c10::DeviceType stands_for = c10::kCPU; ///< CompileOptions::stands_for
 
   /// Does a replay that reads `reg` run its producer again? Otherwise it holds the tensor of the forward, or unpacks it.
   bool runs_again(int reg) const {

@@ -15,28 +15,23 @@ at::Generator generator_of(c10::Device device) {
 
 } // namespace
 
-int64_t RngState::bytes(c10::Device device) {
-  // The size is a property of the kind of device; the CPU's stands in for meta (see of()).
+int64_t RngState::bytes() {
   static const int64_t cpu = [] {
     auto generator = generator_of(c10::Device(c10::kCPU));
     std::lock_guard<std::mutex> lock(generator.mutex());
     return static_cast<int64_t>(generator.get_state().storage().nbytes());
   }();
-  if (device.is_cpu() || device.is_meta()) {
-    return cpu;
-  }
-  auto generator = generator_of(device);
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  return static_cast<int64_t>(generator.get_state().storage().nbytes());
+  return cpu;
 }
 
-RngState RngState::of(c10::Device device) {
+RngState RngState::of(c10::Device device, c10::DeviceType stands_for) {
   if (device.is_meta()) {
-    return {device, at::empty({bytes(device)}, at::TensorOptions().device(c10::kMeta).dtype(at::kByte))};
+    const int64_t size = stands_for == c10::kCPU ? bytes() : 0;
+    return {device, stands_for, at::empty({size}, at::TensorOptions().device(c10::kMeta).dtype(at::kByte))};
   }
   auto generator = generator_of(device);
   std::lock_guard<std::mutex> lock(generator.mutex());
-  return {device, generator.get_state()};
+  return {device, device.type(), generator.get_state()};
 }
 
 at::Generator RngState::copy_of_generator(c10::Device device) {
@@ -45,8 +40,8 @@ at::Generator RngState::copy_of_generator(c10::Device device) {
   return generator.clone();
 }
 
-RngState RngState::of(c10::Device device, const at::Generator& copy) {
-  return device.is_meta() ? of(device) : RngState{device, copy.get_state()};
+RngState RngState::of(c10::Device device, const at::Generator& copy, c10::DeviceType stands_for) {
+  return device.is_meta() ? of(device, stands_for) : RngState{device, device.type(), copy.get_state()};
 }
 
 void RngState::restore() const {

@@ -12,17 +12,23 @@ namespace recals {
 
 class RECALS_API RngState {
  public:
-  /// The present state of the default generator of `device`. On meta tensors nothing is drawn: a stand-in of the same
-  /// size is kept, so that a dry run counts its bytes.
-  static RngState of(c10::Device device);
+  /// The present state of the default generator of `device`. On meta tensors nothing is drawn: a stand-in for the state
+  /// of a device of kind `stands_for` is kept, so that a dry run counts its bytes.
+  static RngState of(c10::Device device, c10::DeviceType stands_for = c10::kCPU);
 
   /// A copy of that generator, which is no tensor and takes no memory that a plan counts.
   static at::Generator copy_of_generator(c10::Device device);
   /// The state of such a copy.
-  static RngState of(c10::Device device, const at::Generator& copy);
+  static RngState of(c10::Device device, const at::Generator& copy, c10::DeviceType stands_for);
 
-  /// Bytes that the state of `device`'s generator takes.
-  static int64_t bytes(c10::Device device);
+  /// Bytes that the state of the CPU's generator takes. Those of other devices are kept on the host and take none of the
+  /// device's memory.
+  static int64_t bytes();
+
+  /// What `of` gives now, for the same device.
+  RngState now() const {
+    return of(device_, stands_for_);
+  }
 
   void restore() const;
 
@@ -31,8 +37,10 @@ class RECALS_API RngState {
   }
 
  private:
-  RngState(c10::Device device, at::Tensor state) : device_(device), state_(std::move(state)) {}
+  RngState(c10::Device device, c10::DeviceType stands_for, at::Tensor state)
+      : device_(device), stands_for_(stands_for), state_(std::move(state)) {}
   c10::Device device_;
+  c10::DeviceType stands_for_;
   at::Tensor state_;
 };
 
@@ -40,7 +48,7 @@ class RECALS_API RngState {
 /// exception leaves it.
 class RECALS_API RngGuard {
  public:
-  explicit RngGuard(const RngState& state) : outer_(RngState::of(state.device())) {
+  explicit RngGuard(const RngState& state) : outer_(state.now()) {
     state.restore();
   }
   ~RngGuard() {

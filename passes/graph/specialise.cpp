@@ -53,7 +53,7 @@ namespace {
 
 class Specialiser {
  public:
-  explicit Specialiser(const IValue& module) : twin_(meta_twin(module)) {}
+  Specialiser(const IValue& module, std::optional<c10::Device> target) : twin_(meta_twin(module)), target_(target) {}
 
   FlatGraph run(const std::string& method, const std::vector<IValue>& inputs) {
     const auto type = twin_.value.toObjectRef().type();
@@ -62,9 +62,15 @@ class Specialiser {
     flat_.graph = std::make_shared<Graph>();
     out_ = flat_.graph.get();
     self_ = out_->addInput("self")->setType(type);
-    flat_.signature = describe(c10::ivalue::Tuple::create(inputs));
+    flat_.signature = describe(c10::ivalue::Tuple::create(inputs), target_);
     auto input_twin = meta_twin_of_arguments(inputs);
     twin_.devices.insert(input_twin.devices.begin(), input_twin.devices.end());
+    if (target_) {
+      for (auto& [tensor, device] : twin_.devices) {
+        (void)tensor;
+        device = *target_;
+      }
+    }
     flat_.inputs = input_twin.value.toTupleRef().elements().vec();
     const auto& schema = function->getSchema();
     for (size_t i = 0; i < flat_.inputs.size(); ++i) {
@@ -742,7 +748,11 @@ class Specialiser {
         continue;
       }
       for (const auto& result : results) {
-        if (result.isTensor() && device_of(result.toTensor()) != argument.toDevice()) {
+        const auto wanted = argument.toDevice();
+        const auto is_there = [&](c10::Device own) {
+          return wanted.has_index() ? own == wanted : own.type() == wanted.type();
+        };
+        if (result.isTensor() && !is_there(device_of(result.toTensor()))) {
           refuse(node, "moves a tensor to " + argument.toDevice().str() + "; one device for all is supported");
         }
       }
@@ -810,11 +820,15 @@ class Specialiser {
           "); one device for all is supported");
       device = own;
     }
+    if (target_) {
+      return *target_;
+    }
     // A module without data is analysed as it would run on the CPU.
     return device && !device->is_meta() ? *device : c10::Device(c10::kCPU);
   }
 
   MetaTwin twin_;
+  std::optional<c10::Device> target_;
   FlatGraph flat_;
   Graph* out_ = nullptr;
   Value* self_ = nullptr;
@@ -833,10 +847,14 @@ class Specialiser {
 
 } // namespace
 
-FlatGraph specialise(const IValue& module, const std::string& method, const std::vector<IValue>& inputs) {
+FlatGraph specialise(
+    const IValue& module,
+    const std::string& method,
+    const std::vector<IValue>& inputs,
+    std::optional<c10::Device> target) {
   TORCH_CHECK(module.isObject(), "recals: a module is expected");
   const MetaKernels kernels;
-  return Specialiser(module).run(method, inputs);
+  return Specialiser(module, target).run(method, inputs);
 }
 
 } // namespace recals

@@ -7,6 +7,7 @@
 /// eager module would run them, none removed, none moved, reading parameters by the path of their module.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,7 +35,12 @@ struct FlatGraph {
 
 /// `module`: the module object. `inputs`: the arguments of `method` after self, defaults filled in. Throws c10::Error
 /// naming the node and its source line for what cannot be known from shapes.
-FlatGraph specialise(const c10::IValue& module, const std::string& method, const std::vector<c10::IValue>& inputs);
+/// `target`: the device that the tensors stand for, instead of the one that they are on.
+FlatGraph specialise(
+    const c10::IValue& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs,
+    std::optional<c10::Device> target = std::nullopt);
 
 /// Tensors of a nested value, in order.
 void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors);

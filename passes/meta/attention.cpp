@@ -7,12 +7,6 @@ namespace recals {
 
 namespace {
 
-/// Sizes of `like`, in memory as [batch, position, head, channel].
-at::Tensor head_inside(const at::Tensor& like) {
-  const auto s = like.sizes();
-  return at::empty_strided(s, {s[2] * s[1] * s[3], s[3], s[1] * s[3], 1}, like.options());
-}
-
 std::tuple<at::Tensor, at::Tensor> flash_attention(
     const at::Tensor& query,
     const at::Tensor& /*key*/,
@@ -39,7 +33,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
     bool /*causal*/,
     const OptionalTensor& /*mask*/,
     std::optional<double> /*scale*/) {
-  return {head_inside(query), head_inside(key), head_inside(value)};
+  return {head_inside(query, query.size(3)), head_inside(key, key.size(3)), head_inside(value, value.size(3))};
 }
 
 } // namespace

@@ -37,6 +37,7 @@ void register_kernels() {
     MetaRegistrar registrar(*aten);
     add_attention_kernels(registrar);
     add_convolution_kernels(registrar);
+    add_cuda_kernels(registrar);
     add_dropout_kernels(registrar);
     add_embedding_kernels(registrar);
     add_fft_kernels(registrar);
@@ -72,6 +73,20 @@ void MetaRegistrar::add(const std::string& op, c10::KernelFunction kernel) {
   }
 }
 
-MetaKernels::MetaKernels() : active_(key_of_kernels()) {}
+namespace {
+thread_local c10::DeviceType target = c10::kCPU;
+} // namespace
+
+MetaKernels::MetaKernels(c10::DeviceType device) : active_(key_of_kernels()), outer_(target) {
+  target = device;
+}
+
+MetaKernels::~MetaKernels() {
+  target = outer_;
+}
+
+c10::DeviceType MetaKernels::device() {
+  return target;
+}
 
 } // namespace recals

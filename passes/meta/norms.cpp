@@ -1,5 +1,8 @@
 #include <array>
 
+#include <ATen/AccumulateType.h>
+
+#include "passes/meta/meta_kernels.h"
 #include "passes/meta/outputs.h"
 #include "passes/meta/registrar.h"
 
@@ -14,6 +17,13 @@ at::ScalarType statistics_type(const at::Tensor& input, const OptionalTensor& pa
   return defined(parameter) ? parameter->scalar_type() : input.scalar_type();
 }
 
+/// Of what layer and batch norm save. CUDA's kernels keep it in the type that they add up in (ATen/native/cuda/Normalization.cu,
+/// layer_norm_kernel.cu).
+at::ScalarType saved_type(const at::Tensor& input, const OptionalTensor& parameter) {
+  return MetaKernels::device() == c10::kCUDA ? at::toAccumulateType(input.scalar_type(), /*is_cuda=*/true)
+                                             : statistics_type(input, parameter);
+}
+
 at::Tensor channel_vector(const at::Tensor& input, const OptionalTensor& parameter) {
   return make(input, {input.size(1)}, statistics_type(input, parameter));
 }
@@ -26,7 +36,7 @@ ThreeTensors batch_norm_outputs(
     const OptionalTensor& running_mean,
     bool training) {
   TORCH_CHECK(input.dim() >= 2, "batch_norm: expected an input with channels, got ", input.sizes());
-  const auto type = statistics_type(input, defined(weight) ? weight : running_mean);
+  const auto type = saved_type(input, defined(weight) ? weight : running_mean);
   const int64_t saved = training ? input.size(1) : 0;
   return {make_suggested(input), make(input, {saved}, type), make(input, {saved}, type)};
 }
@@ -145,7 +155,7 @@ ThreeTensors native_layer_norm(
       input.sizes());
   at::DimVector sizes(input.sizes().begin(), input.sizes().begin() + rows);
   sizes.resize(input.dim(), 1);
-  const auto type = statistics_type(input, weight);
+  const auto type = saved_type(input, weight);
   return {make_contiguous(input), make(input, sizes, type), make(input, sizes, type)};
 }
 

@@ -31,6 +31,13 @@ inline at::Tensor make_suggested(const at::Tensor& like) {
   return make(like, like.sizes(), like.suggest_memory_format());
 }
 
+/// [batch, head, position, channel] of `like` with `channels`, in memory as [batch, position, head, channel].
+inline at::Tensor head_inside(const at::Tensor& like, int64_t channels) {
+  const auto s = like.sizes();
+  return at::empty_strided(
+      {s[0], s[1], s[2], channels}, {s[2] * s[1] * channels, channels, s[1] * channels, 1}, like.options());
+}
+
 /// `out` of an op's out= variant.
 inline at::Tensor& resized(
     at::Tensor& out,

@@ -38,6 +38,7 @@ class MetaRegistrar {
 
 void add_attention_kernels(MetaRegistrar& registrar);
 void add_convolution_kernels(MetaRegistrar& registrar);
+void add_cuda_kernels(MetaRegistrar& registrar);
 void add_dropout_kernels(MetaRegistrar& registrar);
 void add_embedding_kernels(MetaRegistrar& registrar);
 void add_fft_kernels(MetaRegistrar& registrar);

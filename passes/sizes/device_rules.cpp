@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 
+#include "passes/sizes/attention_mask.h"
+#include "passes/sizes/cuda_rules.h"
 #include "passes/sizes/recurrent_rules.h"
 
 namespace recals {
@@ -33,15 +35,6 @@ bool takes_flash(
   return !mask || !mask->requires_grad();
 }
 
-/// A boolean mask is converted to one that is added.
-std::optional<at::Tensor> additive(const std::optional<at::Tensor>& mask, const at::Tensor& query) {
-  if (!mask || mask->scalar_type() != at::kBool) {
-    return mask;
-  }
-  at::NoGradGuard no_grad;
-  return at::zeros_like(*mask, query.options());
-}
-
 torch::jit::Operation attention(const torch::jit::Node& node) {
   return [composite = node.getOperation(), count = node.inputs().size()](Stack& stack) mutable {
     auto argument = [&](size_t i) -> const c10::IValue& { return stack[stack.size() - count + i]; };
@@ -57,12 +50,12 @@ torch::jit::Operation attention(const torch::jit::Node& node) {
     const bool causal = argument(5).toBool();
     const auto scale = argument(6).toOptional<double>();
     torch::jit::drop(stack, count);
-    stack.emplace_back(std::get<0>(
-        at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, additive(mask, query), scale)));
+    stack.emplace_back(std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, causal, additive_mask(mask, query), scale)));
   };
 }
 
-torch::jit::Operation on_meta(const torch::jit::Node& node) {
+torch::jit::Operation on_cpu(const torch::jit::Node& node) {
   if (node.kind() == c10::aten::scaled_dot_product_attention) {
     return attention(node);
   }
@@ -74,10 +67,13 @@ torch::jit::Operation on_meta(const torch::jit::Node& node) {
 
 } // namespace
 
-std::shared_ptr<const Program> compile_for_meta(const std::shared_ptr<torch::jit::Graph>& graph) {
+std::shared_ptr<const Program> compile_for_meta(
+    const std::shared_ptr<torch::jit::Graph>& graph,
+    c10::DeviceType device) {
   CompileOptions options;
   options.meta = true;
-  options.on_meta = &on_meta;
+  options.stands_for = device;
+  options.on_meta = device == c10::kCUDA ? &on_cuda : &on_cpu;
   return Program::compile(graph, options);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Ops that choose a kernel by device, and would choose another one on meta tensors than on the CPU.
+/// Ops that choose a kernel by device, and would choose another one on meta tensors than on the device.
 
 #include <memory>
 
@@ -8,7 +8,9 @@
 
 namespace recals {
 
-/// `graph` compiled for a dry run that stands for the CPU.
-std::shared_ptr<const Program> compile_for_meta(const std::shared_ptr<torch::jit::Graph>& graph);
+/// `graph` compiled for a dry run that stands for `device`: the CPU or CUDA.
+std::shared_ptr<const Program> compile_for_meta(
+    const std::shared_ptr<torch::jit::Graph>& graph,
+    c10::DeviceType device = c10::kCPU);
 
 } // namespace recals

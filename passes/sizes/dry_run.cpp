@@ -59,14 +59,14 @@ DryRun dry_run(
     const std::shared_ptr<const Program>& program,
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
-    const std::string& device,
+    const Target& target,
     const CostModel& cost_model) {
-  const MetaKernels kernels;
+  const MetaKernels kernels(target.device.type());
   at::AutoGradMode grad_mode(true);
-  Recorder recorder(*program, device, cost_model);
+  Recorder recorder(*program, target, cost_model);
   {
     MetaAllocationScope scope(recorder);
-    AutocastOnMeta autocast(c10::Device(device).type());
+    AutocastOnMeta autocast(target.device.type());
     auto outputs = run(program, self, inputs, &recorder);
     recorder.forward_ends(outputs);
     std::vector<at::Tensor> targets;

@@ -16,6 +16,7 @@
 #include "passes/plan/step_graph.h"
 #include "passes/sizes/cost_model.h"
 #include "passes/sizes/ledger.h"
+#include "passes/sizes/target.h"
 #include "runtime/program.h"
 
 namespace recals {
@@ -37,13 +38,13 @@ struct DryRun {
   int64_t held = 0; ///< bytes live at the end of the forward
 };
 
-/// `program`: compiled for meta. `self`, `inputs`: meta twins (passes/graph/meta_twin.h). Throws c10::Error if an op has
+/// `program`: compiled for meta and the kind of device of `target`. `self`, `inputs`: meta twins (passes/graph/meta_twin.h). Throws c10::Error if an op has
 /// no meta kernel, naming the op.
 DryRun dry_run(
     const std::shared_ptr<const Program>& program,
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
-    const std::string& device,
+    const Target& target,
     const CostModel& cost_model);
 
 } // namespace recals

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <ATen/ATen.h>
 
@@ -49,6 +50,29 @@ double convolution_flops(const at::Tensor* output, const at::Tensor* weight) {
   return 2.0 * static_cast<double>(output->numel()) * static_cast<double>(weight->numel() / weight->size(0));
 }
 
+/// Scores and their product with the values, of the queries at `query` and the two that follow it.
+double attention_flops(const KernelCall& call, size_t query) {
+  const auto* queries = tensor_at(call.inputs, query);
+  const auto* keys = tensor_at(call.inputs, query + 1);
+  const auto* values = tensor_at(call.inputs, query + 2);
+  if (queries == nullptr || keys == nullptr || values == nullptr || queries->dim() != 4) {
+    return 0;
+  }
+  const auto rows = static_cast<double>(queries->size(0) * queries->size(1) * queries->size(2));
+  return 2.0 * rows * static_cast<double>(keys->size(2)) * static_cast<double>(queries->size(3) + values->size(3));
+}
+
+/// Every weight works on every step of every sample.
+double recurrent_flops(const KernelCall& call) {
+  const auto* input = tensor_at(call.inputs, 0);
+  double weights = 0;
+  for (const auto& weight : call.inputs.at(1).toTensorVector()) {
+    weights += static_cast<double>(weight.numel());
+  }
+  return input == nullptr || input->dim() != 3 ? 0
+                                               : 2.0 * static_cast<double>(input->size(0) * input->size(1)) * weights;
+}
+
 using Flops = double (*)(const KernelCall&);
 const std::unordered_map<std::string, Flops>& flops_table() {
   static const std::unordered_map<std::string, Flops> table = {
@@ -64,6 +88,15 @@ const std::unordered_map<std::string, Flops>& flops_table() {
        }},
       {"aten::convolution_backward",
        [](const KernelCall& c) { return 2 * convolution_flops(tensor_at(c.inputs, 0), tensor_at(c.inputs, 2)); }},
+      {"aten::_scaled_dot_product_flash_attention", [](const KernelCall& c) { return attention_flops(c, 0); }},
+      {"aten::_scaled_dot_product_efficient_attention", [](const KernelCall& c) { return attention_flops(c, 0); }},
+      // The scores once more, and twice the products.
+      {"aten::_scaled_dot_product_flash_attention_backward",
+       [](const KernelCall& c) { return 2.5 * attention_flops(c, 1); }},
+      {"aten::_scaled_dot_product_efficient_attention_backward",
+       [](const KernelCall& c) { return 2.5 * attention_flops(c, 1); }},
+      {"aten::_cudnn_rnn", &recurrent_flops},
+      {"aten::_cudnn_rnn_backward", [](const KernelCall& c) { return 2 * recurrent_flops(c); }},
   };
   return table;
 }
@@ -91,7 +124,8 @@ const std::unordered_map<std::string, ElementKind>& element_kinds() {
          {"exp",      "log", "tanh", "sigmoid",   "gelu",          "gelu_backward", "erf",      "sin",
           "cos",      "pow", "silu", "mish",      "silu_backward", "log1p",         "_softmax", "_log_softmax",
           "softplus", "elu", "sqrt", "logsumexp", "expm1",         "rsqrt"}},
-        {ElementKind::BatchNorm, {"native_batch_norm", "native_batch_norm_backward"}},
+        {ElementKind::BatchNorm,
+         {"native_batch_norm", "native_batch_norm_backward", "cudnn_batch_norm", "cudnn_batch_norm_backward"}},
         {ElementKind::Pooling,
          {"max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward"}},
     };
@@ -114,6 +148,14 @@ const std::unordered_map<std::string, WorkKind>& kinds() {
       {"aten::bmm", WorkKind::Matmul},
       {"aten::addmm", WorkKind::Matmul},
       {"aten::baddbmm", WorkKind::Matmul},
+      {"aten::_scaled_dot_product_flash_attention", WorkKind::Matmul},
+      {"aten::_scaled_dot_product_flash_attention_backward", WorkKind::Matmul},
+      {"aten::_scaled_dot_product_efficient_attention", WorkKind::Matmul},
+      {"aten::_scaled_dot_product_efficient_attention_backward", WorkKind::Matmul},
+      {"aten::_cudnn_rnn", WorkKind::Matmul},
+      {"aten::_cudnn_rnn_backward", WorkKind::Matmul},
+      {"aten::cudnn_batch_norm", WorkKind::Reduction},
+      {"aten::cudnn_batch_norm_backward", WorkKind::Reduction},
       {"aten::convolution", WorkKind::Convolution},
       {"aten::convolution_backward", WorkKind::Convolution},
       {"aten::sum", WorkKind::Reduction},
@@ -154,7 +196,18 @@ bool is_view(const KernelCall& call) {
 } // namespace
 
 bool runs_as_one(const std::string& op) {
-  return op == "aten::convolution" || op == "aten::convolution_backward";
+  static const std::unordered_set<std::string> ops = {
+      "aten::convolution",
+      "aten::convolution_backward",
+      "aten::cudnn_batch_norm",
+      "aten::cudnn_batch_norm_backward",
+      "aten::_cudnn_rnn",
+      "aten::_cudnn_rnn_backward",
+      "aten::_scaled_dot_product_flash_attention",
+      "aten::_scaled_dot_product_flash_attention_backward",
+      "aten::_scaled_dot_product_efficient_attention",
+      "aten::_scaled_dot_product_efficient_attention_backward"};
+  return ops.count(op) > 0;
 }
 
 Work work_of(const KernelCall& call) {

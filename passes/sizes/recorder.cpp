@@ -8,6 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Allocator.h>
 
+#include "passes/sizes/cuda_scratch.h"
 #include "runtime/op_rules.h"
 #include "runtime/rng_state.h"
 
@@ -143,15 +144,16 @@ void backward_ends(const at::RecordFunction&, at::ObserverContext*) {
 
 } // namespace
 
-Recorder::Recorder(const Program& program, const std::string& device, const CostModel& cost_model)
+Recorder::Recorder(const Program& program, const Target& target, const CostModel& cost_model)
     : program_(program),
+      target_(target),
       cost_model_(cost_model),
       register_block_(program.registers.size(), -1),
       register_external_(program.registers.size(), nullptr),
       node_positions_(program.nodes.size(), 0) {
   TORCH_CHECK(recording == nullptr, "recals: a dry run inside a dry run");
   auto& step = result_.step;
-  step.devices = {device};
+  step.devices = {target.name()};
   step.cost_model = cost_model.source();
   for (const auto& node : program.nodes) {
     plan::Node entry;
@@ -161,7 +163,7 @@ Recorder::Recorder(const Program& program, const std::string& device, const Cost
       entry.module = node.source->scopeName();
     }
     entry.transient = {0};
-    entry.rng_bytes = node.random ? RngState::bytes(c10::Device(device)) : 0;
+    entry.rng_bytes = node.random && target.device.is_cpu() ? RngState::bytes() : 0;
     step.nodes.push_back(std::move(entry));
   }
   recording = this;
@@ -173,7 +175,7 @@ Recorder::Recorder(const Program& program, const std::string& device, const Cost
                                             .scopes({at::RecordScope::FUNCTION}));
   backward_ops_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&backward_begins, &backward_ends).scopes({at::RecordScope::BACKWARD_FUNCTION}));
-  if (device == "cpu") {
+  if (target.device.is_cpu()) {
     host_.emplace(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<HostAllocations>());
   }
 }
@@ -207,12 +209,13 @@ void Recorder::allocated(const MetaBlock& block) {
 }
 
 void Recorder::counted(const MetaBlock& block) {
-  blocks_[block.id] = {block.bytes, -1, !after_forward_};
-  ledger_.allocated(block.id, block.bytes);
-  live_ += block.bytes;
+  const int64_t bytes = block_bytes(target_, block.bytes);
+  blocks_[block.id] = {bytes, -1, !after_forward_};
+  ledger_.allocated(block.id, bytes);
+  live_ += bytes;
   at_peak(live_);
   if (after_forward_) {
-    change(block.bytes);
+    change(bytes);
   } else if (node_ >= 0) {
     node_blocks_.push_back(block.id);
   }
@@ -236,7 +239,8 @@ void Recorder::kernel_ends() {
 
 /// A storage on meta that is resized grows without asking the allocator: ops that make an empty output and let another
 /// op resize it.
-void Recorder::grown(const c10::Storage& storage, int64_t bytes) {
+void Recorder::grown(const c10::Storage& storage, int64_t requested) {
+  const int64_t bytes = block_bytes(target_, requested);
   const auto* block = block_of(storage);
   auto known = block == nullptr ? blocks_.end() : blocks_.find(block->id);
   if (known == blocks_.end() || known->second.bytes >= bytes) {
@@ -399,7 +403,7 @@ void Recorder::kernel_ran(const KernelCall& call) {
   if (const int64_t bytes = retained_bytes(call); bytes > 0) {
     grown(call.outputs[0].toTensor().storage(), bytes);
   }
-  const int64_t scratch = scratch_bytes(call);
+  const int64_t scratch = target_.is_cuda() ? cuda_scratch_bytes(call, target_.workspace_margin) : scratch_bytes(call);
   if (scratch > 0) {
     at_peak(live_ + scratch);
     ledger_.scratch(scratch);

@@ -14,13 +14,14 @@
 #include "passes/sizes/ledger.h"
 #include "passes/sizes/meta_allocator.h"
 #include "passes/sizes/pack_rules.h"
+#include "passes/sizes/target.h"
 #include "runtime/observer.h"
 
 namespace recals {
 
 class Recorder : public Observer, public MetaAllocationListener {
  public:
-  Recorder(const Program& program, const std::string& device, const CostModel& cost_model);
+  Recorder(const Program& program, const Target& target, const CostModel& cost_model);
   ~Recorder() override;
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -56,7 +57,7 @@ class Recorder : public Observer, public MetaAllocationListener {
   };
 
   void counted(const MetaBlock& block);
-  void grown(const c10::Storage& storage, int64_t bytes);
+  void grown(const c10::Storage& storage, int64_t requested);
   int storage_of(int64_t block);
   void at_peak(int64_t bytes);
   void change(int64_t bytes);
@@ -66,6 +67,7 @@ class Recorder : public Observer, public MetaAllocationListener {
   int node_of(int64_t sequence) const;
 
   const Program& program_;
+  const Target target_;
   const CostModel& cost_model_;
   DryRun result_;
   std::unordered_map<int64_t, Block> blocks_;

@@ -35,9 +35,13 @@ int64_t elementwise_loss(const KernelCall& call) {
   return std::max(nbytes(defined(call.inputs, 0)), nbytes(defined(call.inputs, 1)));
 }
 
+} // namespace
+
 int64_t reduced_loss(const KernelCall& call) {
-  return elementwise_loss(call) + 64; // and some single numbers
+  return elementwise_loss(call) + 64;
 }
+
+namespace {
 
 /// A copy of what it normalises.
 int64_t batch_norm_backward(const KernelCall& call) {
@@ -68,12 +72,23 @@ int64_t blocks_of_halves(const at::Tensor& left, const at::Tensor& right) {
   return threads() * (sums + depth * 160 + of_left + 2 * KiB);
 }
 
-int64_t matrix_product(const KernelCall& call) {
+} // namespace
+
+int64_t copies_for_blas(const KernelCall& call) {
   int64_t bytes = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    bytes += copy_for_blas(defined(call.inputs, i));
+  }
+  return bytes;
+}
+
+namespace {
+
+int64_t matrix_product(const KernelCall& call) {
+  int64_t bytes = copies_for_blas(call);
   std::vector<const at::Tensor*> matrices;
   for (size_t i = 0; i < 3; ++i) {
     const auto* operand = defined(call.inputs, i);
-    bytes += copy_for_blas(operand);
     if (operand != nullptr && operand->dim() >= 2) {
       matrices.push_back(operand);
     }

@@ -16,6 +16,12 @@ int64_t nbytes(const at::Tensor* tensor);
 /// As many as may work on an op: the number of the moment may be raised before the step.
 int64_t threads();
 
+/// Copies of matrices that BLAS cannot take as they are laid out.
+int64_t copies_for_blas(const KernelCall& call);
+
+/// A loss's elementwise result before it is reduced, and some single numbers.
+int64_t reduced_loss(const KernelCall& call);
+
 int64_t convolution_scratch(const KernelCall& call);
 int64_t convolution_backward_scratch(const KernelCall& call);
 

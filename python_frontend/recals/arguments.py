@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -13,6 +13,9 @@ Budget = int | str | Mapping[str, int | str]
 
 CostModel = str | os.PathLike[str]
 """Where times come from: "built-in", "calibrated", "profile", or the path of a file (docs/cost-model.md)."""
+
+Device: TypeAlias = str | torch.device
+"""A device by name, "cuda:0"."""
 
 
 def cost_model_text(cost_model: CostModel | None) -> str:
@@ -28,6 +31,29 @@ def cost_model_text(cost_model: CostModel | None) -> str:
     if not text:
         raise ValueError("recals: the path of the cost model is empty")
     return text
+
+
+def device_name(device: object) -> str:
+    """With an index, as plans have it: "cpu", "cuda:0". Raises TypeError, ValueError."""
+    if not isinstance(device, str | torch.device):
+        raise TypeError(f"recals: a device is a name such as 'cuda:0', not {device!r} ({type(device).__name__})")
+    try:
+        parsed = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"recals: there is no device {device!r}: {str(error).splitlines()[0]}") from None
+    return "cuda:0" if str(parsed) == "cuda" else str(parsed)
+
+
+def target_arguments(target_device: Device | None, workspace_margin: int | None) -> tuple[str, int | None]:
+    """As the extension takes them; "" leaves the step where the module is."""
+    name = "" if target_device is None else device_name(target_device)
+    if name and name.split(":")[0] not in ("cpu", "cuda"):
+        raise ValueError(f"recals: steps can be planned for the CPU and for CUDA devices, not for {name!r}")
+    if workspace_margin is not None and (isinstance(workspace_margin, bool) or not isinstance(workspace_margin, int)):
+        raise TypeError(f"recals: workspace_margin is a number of bytes, not {workspace_margin!r}")
+    if workspace_margin is not None and workspace_margin < 0:
+        raise ValueError(f"recals: workspace_margin is negative: {workspace_margin} bytes")
+    return name, workspace_margin
 
 
 def script_module(module: object, what: str) -> torch.jit.ScriptModule:
@@ -68,5 +94,5 @@ def limits(budget: object) -> dict[str, str]:
     if isinstance(budget, Mapping):
         if not budget:
             raise ValueError("recals: the budget names no device")
-        return {str(torch.device(device)): limit_text(limit) for device, limit in budget.items()}
+        return {device_name(device): limit_text(limit) for device, limit in budget.items()}
     return {"": limit_text(budget)}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from recals._load import _C
-from recals.arguments import CostModel, cost_model_text, example_tuple, script_module
+from recals.arguments import CostModel, Device, cost_model_text, example_tuple, script_module, target_arguments
 from recals.report import Report, report_from
 
 
@@ -17,6 +17,8 @@ def estimate(
     *,
     method: str = "forward",
     cost_model: CostModel | None = None,
+    target_device: Device | None = None,
+    workspace_margin: int | None = None,
 ) -> Report:
     """Runs a training step on meta tensors (no data, no memory) and reports what it would hold, and when.
 
@@ -27,4 +29,7 @@ def estimate(
     shapes than the plan was made for.
     """
     module = script_module(module, "estimate")
-    return report_from(_C.report(module._c, method, example_tuple(example_inputs), cost_model_text(cost_model)))
+    target = target_arguments(target_device, workspace_margin)
+    return report_from(
+        _C.report(module._c, method, example_tuple(example_inputs), cost_model_text(cost_model), *target)
+    )

@@ -9,7 +9,16 @@ import torch
 from torch.jit._recursive import wrap_cpp_module
 
 from recals._load import _C
-from recals.arguments import Budget, CostModel, cost_model_text, example_tuple, limits, script_module
+from recals.arguments import (
+    Budget,
+    CostModel,
+    Device,
+    cost_model_text,
+    example_tuple,
+    limits,
+    script_module,
+    target_arguments,
+)
 
 
 def optimize(
@@ -19,6 +28,8 @@ def optimize(
     *,
     method: str = "forward",
     cost_model: CostModel | None = None,
+    target_device: Device | None = None,
+    workspace_margin: int | None = None,
 ) -> torch.jit.ScriptModule:
     """A module that is used exactly as `module`, and whose training step stays within `budget`.
 
@@ -38,6 +49,11 @@ def optimize(
             a file, or "profile" to measure this step's ops on the example inputs, which must then be real data. By
             default what the environment variable RECALS_COST_MODEL says, else "built-in". It decides which of the plans
             within the budget is thought the fastest, and never bits or bytes.
+        target_device: the device to plan for, "cuda:0", where that is not the one that the module is on. Module and
+            example inputs may then be on the CPU or on meta; the result trains when it has been moved to that device,
+            and refuses to train on another one. docs/memory-model.md says what is known of CUDA and how.
+        workspace_margin: for CUDA, the bytes that cuBLAS and cuDNN are taken to allocate within a call. By default what
+            CUBLAS_WORKSPACE_CONFIG says, else 32 MiB.
 
     Raises:
         BudgetError: no plan fits; its `smallest` and its text give the smallest budget that works.
@@ -47,7 +63,8 @@ def optimize(
     module = script_module(module, "optimize")
     inputs = example_tuple(example_inputs)
     texts = limits(budget)
-    return wrap_cpp_module(_C.optimise(module._c, method, inputs, texts, cost_model_text(cost_model)))
+    target = target_arguments(target_device, workspace_margin)
+    return wrap_cpp_module(_C.optimise(module._c, method, inputs, texts, cost_model_text(cost_model), *target))
 
 
 def restore(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:

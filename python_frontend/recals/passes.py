@@ -17,7 +17,16 @@ import torch
 from torch.jit._recursive import wrap_cpp_module
 
 from recals._load import _C
-from recals.arguments import Budget, CostModel, cost_model_text, example_tuple, limits, script_module
+from recals.arguments import (
+    Budget,
+    CostModel,
+    Device,
+    cost_model_text,
+    example_tuple,
+    limits,
+    script_module,
+    target_arguments,
+)
 from recals.report import Report, report_from
 
 
@@ -85,11 +94,15 @@ def analyse(
     *,
     method: str = "forward",
     cost_model: CostModel | None = None,
+    target_device: Device | None = None,
+    workspace_margin: int | None = None,
 ) -> Analysis:
     """passes/graph and passes/sizes, and the passes that were registered after them. Errors are those of
     `recals.optimize`."""
     module = script_module(module, "analyse")
-    return Analysis(_C.analyse(module._c, method, example_tuple(example_inputs), cost_model_text(cost_model)), method)
+    target = target_arguments(target_device, workspace_margin)
+    inputs = example_tuple(example_inputs)
+    return Analysis(_C.analyse(module._c, method, inputs, cost_model_text(cost_model), *target), method)
 
 
 def plan(analysis: Analysis, budget: Budget) -> Planned:

@@ -165,8 +165,12 @@ TEST_P(EverySlot, IsMeasuredAsSimulated) {
   for (int trial = 0; trial < 100; ++trial) {
     SCOPED_TRACE("trial " + std::to_string(trial));
     const auto plan = random_plan(random);
-    const auto dry =
-        dry_run(program_under(analysis, plan, true), analysis.twin.value, analysis.inputs, "cpu", analysis.cost_model);
+    const auto dry = dry_run(
+        program_under(analysis, plan, true),
+        analysis.twin.value,
+        analysis.inputs,
+        analysis.target,
+        analysis.cost_model);
     EXPECT_LE(dry.peak, plan.predicted.peak[0].bytes);
     EXPECT_LE(plan.predicted.peak[0].bytes, dry.peak + bias);
     EXPECT_EQ(plan.predicted.held[0], dry.held);
@@ -312,7 +316,7 @@ TEST_F(Executor, OnlyRandomNodesThatAreRecomputedStoreTheirState) {
     return live;
   };
   const int64_t activation = 8 * 16 * 4;
-  EXPECT_EQ(held("%dropout saved") - held("%nothing"), RngState::bytes(c10::kCPU) - activation);
+  EXPECT_EQ(held("%dropout saved") - held("%nothing"), RngState::bytes() - activation);
 }
 
 } // namespace

@@ -111,7 +111,7 @@ TEST(Report, OfAPlanAddsUpAndNamesReplays) {
   const auto analysis = small_step();
   const auto plan = testing::plan_that_drops(analysis, testing::everything);
   const auto program = testing::program_under(analysis, plan, /*meta=*/true);
-  const auto sizes = dry_run(program, analysis.twin.value, analysis.inputs, "cpu", analysis.cost_model);
+  const auto sizes = dry_run(program, analysis.twin.value, analysis.inputs, analysis.target, analysis.cost_model);
   const auto report = make_report(sizes);
   const auto& device = report.devices[0];
   EXPECT_EQ(device.peak, sizes.peak);
