@@ -6,9 +6,9 @@
 #include "passes/lower/lower.h"
 #include "passes/meta/meta_kernels.h"
 #include "passes/plan/plan_json.h"
+#include "passes/registry.h"
 #include "passes/sizes/device_rules.h"
 #include "passes/sizes/profile.h"
-#include "passes/verify/verify.h"
 
 namespace recals {
 
@@ -43,10 +43,12 @@ void take_names(const Analysis& analysis, const Program& program, DryRun& sizes)
 /// The step of `program` run dry, with the names and times of the analysis.
 DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& program, const c10::IValue& self) {
   auto sizes = dry_run(program, self, analysis.inputs, analysis.flat.device.str(), analysis.cost_model);
-  if (program != analysis.program) {
+  // A pass behind the plan may have changed the nodes; they go by their own names and estimates then.
+  const bool same_nodes = program->nodes.size() == analysis.program->nodes.size();
+  if (program != analysis.program && same_nodes) {
     take_names(analysis, *program, sizes);
   }
-  if (!analysis.measured_seconds.empty()) {
+  if (!analysis.measured_seconds.empty() && same_nodes) {
     use_measured_seconds(sizes, analysis.measured_seconds);
   }
   return sizes;
@@ -54,18 +56,23 @@ DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& 
 
 } // namespace
 
-Analysis analyse(
-    const Module& module,
-    const std::string& method,
-    const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model) {
+Analysis specialise_step(const Module& module, const std::string& method, const std::vector<c10::IValue>& inputs) {
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
+  analysis.flat = specialise(module._ivalue(), method, inputs);
+  return analysis;
+}
+
+void size_step(
+    Analysis& analysis,
+    const Module& module,
+    const std::vector<c10::IValue>& inputs,
+    const std::string& cost_model) {
+  c10::InferenceMode no_inference(false);
   {
     const MetaKernels kernels; // not around what is measured below
-    analysis.flat = specialise(module._ivalue(), method, inputs);
-    verify_flat(*analysis.flat.graph);
     analysis.twin = meta_twin(module._ivalue());
+    analysis.inputs.clear();
     for (const auto& input : analysis.flat.inputs) {
       collect_tensors(input, analysis.inputs);
     }
@@ -74,11 +81,23 @@ Analysis analyse(
   const auto choice = chosen_cost_model(cost_model);
   const bool profile = choice == kProfile;
   analysis.cost_model = cost_model_for(profile ? "built-in" : choice, analysis.flat.device.str());
-  if (profile) {
-    analysis.measured_seconds = measure_nodes(analysis.flat.graph, module._ivalue(), inputs);
-  }
+  analysis.measured_seconds =
+      profile ? measure_nodes(analysis.flat.graph, module._ivalue(), inputs) : std::vector<double>();
   analysis.sizes = sizes_of(analysis, analysis.program, analysis.twin.value);
-  return analysis;
+}
+
+Analysis analyse(
+    const Module& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs,
+    const std::string& cost_model) {
+  Job job;
+  job.module = module;
+  job.method = method;
+  job.inputs = inputs;
+  job.cost_model = cost_model;
+  run_pipeline(job, standard_pipeline("sizes"));
+  return std::move(*job.analysis);
 }
 
 namespace {
@@ -133,6 +152,14 @@ std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
       {{device, smallest}});
 }
 
+/// The graph under the plan, run dry.
+void take_peak(const Analysis& analysis, Planned& planned) {
+  planned.sizes = sizes_of(analysis, compile_for_meta(planned.graph), analysis.twin.value);
+  planned.peak = planned.sizes.peak;
+  planned.plan.predicted.peak[0].bytes = planned.sizes.peak;
+  planned.plan.predicted.held[0] = planned.sizes.held;
+}
+
 /// The plan in the graph, run dry.
 Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int64_t>& budgets) {
   Planned planned;
@@ -141,13 +168,8 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
   planned.graph = analysis.flat.graph->copy();
   const auto numbering = compile_for_meta(planned.graph);
   insert_boundaries(planned.graph, *numbering, analysis.sizes, plan);
-  verify_boundaries(*planned.graph);
-  const auto program = compile_for_meta(planned.graph);
-  planned.sizes = sizes_of(analysis, program, analysis.twin.value);
-  planned.peak = planned.sizes.peak;
   planned.plan = std::move(plan);
-  planned.plan.predicted.peak[0].bytes = planned.sizes.peak;
-  planned.plan.predicted.held[0] = planned.sizes.held;
+  take_peak(analysis, planned);
   return planned;
 }
 
@@ -182,19 +204,33 @@ Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Li
   return smallest;
 }
 
+void measure_again(const Analysis& analysis, Planned& planned) {
+  take_peak(analysis, planned);
+  if (planned.peak > planned.budgets[0]) {
+    const auto& device = analysis.sizes.step.devices[0];
+    throw BudgetUnreachable(
+        "recals: a pass changed the planned graph, which now peaks at " + plan::human_bytes(planned.peak) + " (" +
+            std::to_string(planned.peak) + " bytes) on " + device + ", above the budget of " +
+            plan::human_bytes(planned.budgets[0]) + " (" + std::to_string(planned.budgets[0]) +
+            " bytes). Let the pass run after 'graph', so that the plan is made for what it does.",
+        {{device, planned.peak}});
+  }
+}
+
 Module optimise(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
     const std::map<std::string, plan::Limit>& limits,
     const std::string& cost_model) {
-  auto analysis = analyse(module, method, inputs, cost_model);
-  auto planned = plan_step(analysis, limits);
-  analysis.flat.graph = planned.graph;
-  auto lowered =
-      lower(module, method, analysis.flat, plan::to_json(analysis.sizes.step, planned.plan, planned.budgets));
-  verify_lowered(lowered, method);
-  return lowered;
+  Job job;
+  job.module = module;
+  job.method = method;
+  job.inputs = inputs;
+  job.limits = limits;
+  job.cost_model = cost_model;
+  run_pipeline(job, standard_pipeline());
+  return job.module;
 }
 
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The passes in their order: graph -> sizes -> plan -> boundaries -> lower.
+/// What the passes by name (passes/registry.h) are made of, and the whole way as one call.
 
 #include <map>
 #include <stdexcept>
@@ -27,9 +27,22 @@ struct Analysis {
   DryRun sizes; ///< of the plain step
 };
 
-/// `inputs`: the arguments of `method` after self. `cost_model`: where times come from (passes/sizes/cost_model.h), or
-/// "profile" to measure the nodes on these inputs; "" for what RECALS_COST_MODEL says. Throws c10::Error for what cannot
-/// be analysed.
+/// passes/graph alone: the graph, without sizes. `inputs`: the arguments of `method` after self. Throws c10::Error for
+/// what cannot be analysed.
+Analysis specialise_step(
+    const torch::jit::Module& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs);
+
+/// passes/sizes: fills in the rest for `analysis.flat.graph`. `cost_model`: where times come from
+/// (passes/sizes/cost_model.h), or "profile" to measure the nodes on `inputs`; "" for what RECALS_COST_MODEL says.
+void size_step(
+    Analysis& analysis,
+    const torch::jit::Module& module,
+    const std::vector<c10::IValue>& inputs,
+    const std::string& cost_model = "");
+
+/// Both, and the passes that users have added behind them.
 Analysis analyse(
     const torch::jit::Module& module,
     const std::string& method,
@@ -63,7 +76,11 @@ struct Planned {
 /// `limits`: per device name ("cpu"); the name "" stands for every device. Throws BudgetUnreachable, BadBudget.
 Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits);
 
-/// The whole way. The module is not changed. `cost_model`: as for `analyse`.
+/// Runs `planned.graph` dry again after it was changed, and takes its peak over. Throws BudgetUnreachable if it is now
+/// above a budget.
+void measure_again(const Analysis& analysis, Planned& planned);
+
+/// The whole way, with the passes that users have added. The module is not changed. `cost_model`: as for `size_step`.
 torch::jit::Module optimise(
     const torch::jit::Module& module,
     const std::string& method,

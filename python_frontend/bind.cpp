@@ -7,8 +7,11 @@
 #include "passes/lower/lower.h"
 #include "passes/pipeline.h"
 #include "passes/plan/plan_json.h"
+#include "passes/registry.h"
 #include "runtime/counters.h"
+#include "runtime/graph_passes.h"
 #include "runtime/memory_tracker.h"
+#include "runtime/ops.h"
 
 namespace py = pybind11;
 
@@ -72,34 +75,81 @@ void bind_memory_tracker(py::module& m) {
       });
 }
 
+/// A user's function on torch._C.Graph, as the pipeline calls it: without the GIL.
+GraphPass python_pass(const std::string& name, py::function function, const std::string& after) {
+  // Freed only with the GIL held, by whoever lets go of the pass last.
+  std::shared_ptr<py::function> held(new py::function(std::move(function)), [](py::function* last) {
+    py::gil_scoped_acquire gil;
+    delete last;
+  });
+  auto run = [held, name](const std::shared_ptr<torch::jit::Graph>& graph) {
+    py::gil_scoped_acquire gil;
+    try {
+      (*held)(graph);
+    } catch (const py::error_already_set& error) {
+      // Goes through code that runs without the GIL, so it cannot stay a Python exception.
+      TORCH_CHECK(false, "recals: the pass '", name, "' failed: ", error.what());
+    }
+  };
+  return {name, "a Python function", after, run};
+}
+
+std::vector<Step> steps_between(const std::string& first, const std::string& last) {
+  const auto before = standard_pipeline(first);
+  auto steps = standard_pipeline(last);
+  steps.erase(steps.begin(), steps.begin() + static_cast<int64_t>(before.size()));
+  return steps;
+}
+
 void bind_passes(py::module& m) {
-  py::class_<Analysis, std::shared_ptr<Analysis>>(m, "Analysis")
-      .def_property_readonly("graph", [](const Analysis& a) { return a.flat.graph; })
-      .def_property_readonly("attributes", [](const Analysis& a) { return a.flat.attributes; })
-      .def_property_readonly("device", [](const Analysis& a) { return a.flat.device.str(); })
-      .def("report", [](const Analysis& a) { return report_of(a); });
-  py::class_<Planned, std::shared_ptr<Planned>>(m, "Planned")
-      .def_property_readonly("graph", [](const Planned& p) { return p.graph; })
-      .def_property_readonly("peak", [](const Planned& p) { return p.peak; })
-      .def_property_readonly("simulated_peak", [](const Planned& p) { return p.simulated_peak; })
-      .def("report", [](const Planned& p, const Analysis& a) { return report_of(a, p); })
-      .def("json", [](const Planned& p, const Analysis& a) { return plan::to_json(a.sizes.step, p.plan, p.budgets); });
+  py::class_<Job, std::shared_ptr<Job>>(m, "Job")
+      .def_readonly("graph", &Job::graph)
+      .def_property_readonly("attributes", [](const Job& job) { return job.analysis->flat.attributes; })
+      .def_property_readonly("peak", [](const Job& job) { return job.planned->peak; })
+      .def_property_readonly("simulated_peak", [](const Job& job) { return job.planned->simulated_peak; })
+      .def(
+          "report",
+          [](const Job& job) {
+            return job.planned ? report_of(*job.analysis, *job.planned) : report_of(*job.analysis);
+          })
+      .def("plan", [](const Job& job) {
+        return plan::to_json(job.analysis->sizes.step, job.planned->plan, job.planned->budgets);
+      });
   m.def(
       "analyse",
       [](const Module& module, const std::string& method, const py::tuple& inputs, const std::string& cost_model) {
-        auto arguments = arguments_of(module, method, inputs);
-        return without_gil([&] { return std::make_shared<Analysis>(analyse(module, method, arguments, cost_model)); });
+        auto job = std::make_shared<Job>();
+        job->module = module;
+        job->method = method;
+        job->inputs = arguments_of(module, method, inputs);
+        job->cost_model = cost_model;
+        without_gil([&] { run_pipeline(*job, standard_pipeline("sizes")); });
+        return job;
       });
-  m.def("plan_step", [](const Analysis& analysis, const std::map<std::string, std::string>& budgets) {
-    auto limits = limits_of(budgets);
-    return without_gil([&] { return std::make_shared<Planned>(plan_step(analysis, limits)); });
+  m.def("plan_step", [](const Job& analysed, const std::map<std::string, std::string>& budgets) {
+    auto job = std::make_shared<Job>(analysed);
+    job->limits = limits_of(budgets);
+    without_gil([&] { run_pipeline(*job, steps_between("sizes", "boundaries")); });
+    return job;
+  });
+  m.def("lower", [](const Module& module, const Job& planned) {
+    Job job = planned;
+    job.module = module;
+    without_gil([&] { run_pipeline(job, {{"lower", {}}}); });
+    return job.module;
   });
   m.def("remove_boundaries", [](torch::jit::Graph& graph) { return remove_boundaries(graph); });
-  m.def("lower", [](const Module& module, const std::string& method, const Analysis& analysis, const Planned& planned) {
-    auto flat = analysis.flat;
-    flat.graph = planned.graph;
-    return lower(module, method, flat, plan::to_json(analysis.sizes.step, planned.plan, planned.budgets));
+  m.def("passes", [] {
+    std::vector<std::pair<std::string, std::string>> list;
+    for (const auto& pass : all_passes()) {
+      list.emplace_back(pass.name, pass.summary);
+    }
+    return list;
   });
+  m.def("register_pass", [](const std::string& name, py::function function, const std::string& after) {
+    register_graph_pass(python_pass(name, std::move(function), after));
+  });
+  m.def("unregister_pass", &unregister_graph_pass);
 }
 
 void bind_reports(py::module& m) {
@@ -150,6 +200,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("restore", &restore);
   m.def("is_lowered", &is_lowered);
   m.def("plan_of", &plan_of);
+  m.attr("FORMAT_VERSION") = ops::kFormatVersion;
+  m.attr("OLDEST_FORMAT_VERSION") = ops::kOldestFormatVersion;
   m.def("counters", [] {
     const auto& c = counters();
     py::dict out;

@@ -1,5 +1,6 @@
 #include "runtime/describe.h"
 
+#include <iomanip>
 #include <sstream>
 #include <unordered_set>
 
@@ -79,6 +80,9 @@ void describe_to(std::ostream& out, const c10::IValue& value) {
     out << '}';
   } else if (value.isObject()) {
     out << value.type()->str();
+  } else if (value.isString()) {
+    // Quoted, so that nothing in it is taken for the rest of the text.
+    out << std::quoted(value.toStringRef());
   } else {
     out << value;
   }

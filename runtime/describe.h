@@ -14,7 +14,7 @@ namespace recals {
 RECALS_API std::string dtype_name(c10::ScalarType dtype);
 
 /// "(f32[8, 3, 224, 224]@cpu, None, 3)". Tensors show dtype, sizes, strides unless contiguous, device, and "+grad" if
-/// they require grad; lists, tuples and dicts (sorted as they are stored) nest.
+/// they require grad; texts are quoted; lists, tuples and dicts (sorted as they are stored) nest.
 RECALS_API std::string describe(const c10::IValue& value);
 
 /// "tensors=62, 46827520 bytes, 46827520 require grad": all parameters and buffers of a module, each storage once. A plan

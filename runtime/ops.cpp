@@ -16,6 +16,19 @@
 #include "runtime/executor.h"
 
 namespace recals {
+
+void ops::check_format(int64_t format) {
+  TORCH_CHECK(
+      format >= kOldestFormatVersion && format <= kFormatVersion,
+      "recals: this module was written in format ",
+      format,
+      ", but this library reads formats ",
+      kOldestFormatVersion,
+      " to ",
+      kFormatVersion,
+      ". Restore the plain module with the version of recals that wrote it, and call recals.optimize again.");
+}
+
 namespace {
 
 using torch::jit::Stack;
@@ -92,15 +105,7 @@ void enter_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack)
   const auto expected = torch::jit::pop(*stack).toStringRef();
   const auto inputs = torch::jit::pop(*stack);
   const auto self = torch::jit::pop(*stack);
-  TORCH_CHECK(
-      format >= ops::kOldestFormatVersion && format <= ops::kFormatVersion,
-      "recals: this module was written in format ",
-      format,
-      ", but this library reads formats ",
-      ops::kOldestFormatVersion,
-      " to ",
-      ops::kFormatVersion,
-      ". Restore the plain module with the version of recals that wrote it, and call recals.optimize again.");
+  ops::check_format(format);
   bool planned = at::GradMode::is_enabled();
   for (size_t i = 0; planned && i < attributes.size(); ++i) {
     const std::string text = attributes.get(i).toStringRef();

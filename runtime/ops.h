@@ -4,12 +4,18 @@
 
 #include <ATen/core/interned_strings.h>
 
+#include "recals/export.h"
+
 namespace recals::ops {
 
 /// Bump when a schema or its meaning changes; a module carries the number it was written with.
 constexpr int64_t kFormatVersion = 2;
-/// Older files are read as they were meant: format 1 has no packs, no kept internals, and retains whatever it replays.
+/// Files since this one are read as they were meant: format 1 has no packs and no kept internals, and retains whatever it
+/// replays.
 constexpr int64_t kOldestFormatVersion = 1;
+
+/// Throws c10::Error, with the numbers and what to do, if a module of this format cannot be read.
+RECALS_API void check_format(int64_t format);
 
 /// enter(Any self, Any inputs, str expected, str[] attributes, int format) -> bool
 /// True: train under the plan. False: a plain call (grad mode off, or not the mode the plan was made for). Throws if

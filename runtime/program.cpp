@@ -18,7 +18,12 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 std::string where(const Node* node) {
-  auto place = node->sourceRange().file_line_col();
+  auto range = node->sourceRange();
+  // A loaded file has code of its own, and tells what it was made from.
+  if (auto original = range.findSourceRangeThatGenerated()) {
+    range = *original;
+  }
+  auto place = range.file_line_col();
   if (!place) {
     return "";
   }
@@ -268,7 +273,9 @@ class Compiler {
       reg.recomputed = true;
     }
     const size_t last = packs ? 3 : 1;
-    reg.retained_from = static_cast<int>(argument(last).toInt());
+    if (first + last < node->inputs().size()) { // text may leave the default out
+      reg.retained_from = static_cast<int>(argument(last).toInt());
+    }
   }
 
   void mark(const Node* node) {

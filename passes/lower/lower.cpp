@@ -405,19 +405,27 @@ std::string plan_of(const Module& module) {
 
 namespace {
 
+/// An argument of recals::enter that `lower` wrote as a constant. Files can be damaged.
+IValue constant(const Value* value) {
+  const auto known = torch::jit::toIValue(value);
+  TORCH_CHECK(known, "recals: %", value->debugName(), " of the rewritten module is no constant; the file is damaged");
+  return *known;
+}
+
 /// The texts of a constant list. A file holds it as a list that is made of constants.
 std::vector<std::string> texts_of(const Value* list) {
   std::vector<std::string> texts;
   if (list->node()->kind() == c10::prim::ListConstruct) {
     for (const auto* element : list->node()->inputs()) {
-      texts.push_back(torch::jit::toIValue(element)->toStringRef());
+      texts.push_back(constant(element).toStringRef());
     }
   } else {
-    const auto elements = torch::jit::toIValue(list)->toList();
+    const auto elements = constant(list).toList();
     for (const IValue& element : elements) {
       texts.push_back(element.toStringRef());
     }
   }
+  TORCH_CHECK(!texts.empty(), "recals: the rewritten module names no parameters; the file is damaged");
   return texts;
 }
 
@@ -433,12 +441,15 @@ LoweredStep lowered_step(const Module& module) {
   step.graph = graph_of(kPrefix + step.method + "_step");
   for (const auto* node : graph_of(step.method)->nodes()) {
     if (node->kind() == ops::enter) {
-      step.signature = torch::jit::toIValue(node->input(2))->toStringRef();
+      step.signature = constant(node->input(2)).toStringRef();
       step.attributes = texts_of(node->input(3));
       step.attributes.pop_back(); // it counts the parameters and buffers
+      step.format = constant(node->input(4)).toInt();
+      return step;
     }
   }
-  return step;
+  TORCH_CHECK(
+      false, "recals: the method '", step.method, "' of the rewritten module does not begin with recals::enter");
 }
 
 Module restore(const Module& module) {

@@ -43,6 +43,7 @@ struct LoweredStep {
   std::shared_ptr<torch::jit::Graph> graph; ///< of its step, as Program::compile takes it
   std::string signature; ///< of the inputs (FlatGraph::signature)
   std::vector<std::string> attributes; ///< FlatGraph::attributes
+  int64_t format = 0; ///< that it was written in
 };
 
 /// Throws if the module is not lowered.

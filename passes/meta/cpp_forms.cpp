@@ -1,7 +1,5 @@
 #include "passes/meta/cpp_forms.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include "passes/meta/meta_kernels.h"
 
 namespace recals {
@@ -30,10 +28,6 @@ class OutputsAreMade {
   OutputsAreMade& operator=(const OutputsAreMade&) = delete;
 };
 
-bool on_meta(DispatchKeySet keys) {
-  return keys.has_backend(c10::BackendComponent::MetaBit);
-}
-
 void go_on(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kMetaKernelsKey), stack);
 }
@@ -41,7 +35,7 @@ void go_on(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
 class Composed : public c10::OperatorKernel {
  public:
   void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    if (on_meta(keys)) {
+    if (is_on_meta(op, keys, *stack)) {
       op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack);
     } else {
       go_on(op, keys, stack);
@@ -52,7 +46,7 @@ class Composed : public c10::OperatorKernel {
 class Structured : public c10::OperatorKernel {
  public:
   void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    if (on_meta(keys)) {
+    if (is_on_meta(op, keys, *stack)) {
       const OutputsAreMade made;
       op.redispatchBoxed(DispatchKeySet(kAnyBackend), stack);
     } else {
@@ -64,7 +58,7 @@ class Structured : public c10::OperatorKernel {
 class IntoOutputs : public c10::OperatorKernel {
  public:
   void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    if (outputs_are_made == 0 || !on_meta(keys)) {
+    if (outputs_are_made == 0 || !is_on_meta(op, keys, *stack)) {
       go_on(op, keys, stack);
       return;
     }
@@ -96,6 +90,14 @@ void add(torch::Library& library, const std::string& op) {
 }
 
 } // namespace
+
+bool is_on_meta(const c10::OperatorHandle& op, DispatchKeySet keys, const Stack& stack) {
+  const auto count = static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+  return keys.has_backend(c10::BackendComponent::MetaBit) ||
+      std::any_of(stack.end() - count, stack.end(), [](const c10::IValue& argument) {
+           return argument.isDevice() && argument.toDevice().is_meta();
+         });
+}
 
 void add_cpp_forms(torch::Library& library, const std::unordered_set<std::string>& others) {
   auto& dispatcher = c10::Dispatcher::singleton();

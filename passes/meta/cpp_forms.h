@@ -13,9 +13,13 @@
 #include <string>
 #include <unordered_set>
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 namespace recals {
+
+/// Is it a call on meta tensors? Factories have no tensor that tells the device, but say it.
+bool is_on_meta(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const torch::jit::Stack& stack);
 
 /// `library`: of kind IMPL for aten and kMetaKernelsKey; `others`: ops that it has kernels for.
 void add_cpp_forms(torch::Library& library, const std::unordered_set<std::string>& others);

@@ -9,21 +9,13 @@ namespace recals {
 
 namespace {
 
-/// Factories have no tensor that tells the device, but say it.
-bool makes_meta_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  const auto count = op.schema().arguments().size();
-  return std::any_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(), [](const c10::IValue& argument) {
-    return argument.isDevice() && argument.toDevice().is_meta();
-  });
-}
-
 /// Calls on meta tensors take the kernel, others their device's.
 class OnMeta : public c10::OperatorKernel {
  public:
   explicit OnMeta(c10::KernelFunction kernel) : kernel_(std::move(kernel)) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-    if (keys.has_backend(c10::BackendComponent::MetaBit) || makes_meta_tensors(op, *stack)) {
+    if (is_on_meta(op, keys, *stack)) {
       kernel_.callBoxed(op, keys, stack);
     } else {
       op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kMetaKernelsKey), stack);

@@ -6,6 +6,8 @@
 Importing the package also registers the ``recals::`` operators, which is all that a saved, rewritten module needs.
 """
 
+from pathlib import Path
+
 from recals import passes
 from recals._errors import BudgetError, RecalsError
 from recals._load import __version__
@@ -14,7 +16,11 @@ from recals.counting import counters, reset_counters
 from recals.estimation import estimate
 from recals.memory import MemoryUse, track_memory
 from recals.optimization import optimize, plan_of, restore
+from recals.passes import register_pass, unregister_pass
 from recals.report import Report
+
+cmake_prefix_path: str = str(Path(__file__).parent / "share" / "cmake")
+"""For C++ programs: ``cmake -DCMAKE_PREFIX_PATH=...``, then ``find_package(recals)``."""
 
 __all__ = [
     "BudgetError",
@@ -23,13 +29,16 @@ __all__ = [
     "Report",
     "__version__",
     "calibrate",
+    "cmake_prefix_path",
     "cost_model",
     "counters",
     "estimate",
     "optimize",
     "passes",
     "plan_of",
+    "register_pass",
     "reset_counters",
     "restore",
     "track_memory",
+    "unregister_pass",
 ]

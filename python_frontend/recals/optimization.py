@@ -47,8 +47,6 @@ def optimize(
     module = script_module(module, "optimize")
     inputs = example_tuple(example_inputs)
     texts = limits(budget)
-    if _C.is_lowered(module._c):
-        module = restore(module)
     return wrap_cpp_module(_C.optimise(module._c, method, inputs, texts, cost_model_text(cost_model)))
 
 

@@ -2,12 +2,15 @@
 
 analysis = recals.passes.analyse(module, (x,))        # specialised graph, and the step's sizes
 planned = recals.passes.plan(analysis, "50%")          # the plan, written into a copy of the graph as recals:: ops
-net = recals.passes.lower(module, analysis, planned)   # methods that survive torch.jit.save
+net = recals.passes.lower(module, planned)             # methods that survive torch.jit.save
+
+Passes of your own stand between them: see `register_pass`.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,9 +48,8 @@ class Analysis:
 class Planned:
     """A plan for an analysed step."""
 
-    def __init__(self, handle: Any, analysis: Analysis) -> None:
+    def __init__(self, handle: Any) -> None:
         self._handle = handle
-        self._analysis = analysis
 
     @property
     def graph(self) -> torch._C.Graph:
@@ -68,12 +70,12 @@ class Planned:
     @property
     def report(self) -> Report:
         """What the step holds under the plan."""
-        return report_from(self._handle.report(self._analysis._handle))
+        return report_from(self._handle.report())
 
     @property
     def plan(self) -> dict[str, Any]:
         """The plan as `recals.plan_of` gives it."""
-        plan: dict[str, Any] = json.loads(self._handle.json(self._analysis._handle))
+        plan: dict[str, Any] = json.loads(self._handle.plan())
         return plan
 
 
@@ -84,14 +86,18 @@ def analyse(
     method: str = "forward",
     cost_model: CostModel | None = None,
 ) -> Analysis:
-    """passes/graph and passes/sizes. Errors are those of `recals.optimize`."""
+    """passes/graph and passes/sizes, and the passes that were registered after them. Errors are those of
+    `recals.optimize`."""
     module = script_module(module, "analyse")
     return Analysis(_C.analyse(module._c, method, example_tuple(example_inputs), cost_model_text(cost_model)), method)
 
 
 def plan(analysis: Analysis, budget: Budget) -> Planned:
-    """passes/plan and passes/boundaries. Raises BudgetError, ValueError."""
-    return Planned(_C.plan_step(analysis._handle, limits(budget)), analysis)
+    """passes/plan and passes/boundaries, and the passes that were registered after them.
+
+    Raises BudgetError, ValueError.
+    """
+    return Planned(_C.plan_step(analysis._handle, limits(budget)))
 
 
 def remove_boundaries(graph: torch._C.Graph) -> bool:
@@ -99,7 +105,36 @@ def remove_boundaries(graph: torch._C.Graph) -> bool:
     return bool(_C.remove_boundaries(graph))
 
 
-def lower(module: torch.jit.ScriptModule, analysis: Analysis, planned: Planned) -> torch.jit.ScriptModule:
+def lower(module: torch.jit.ScriptModule, planned: Planned) -> torch.jit.ScriptModule:
     """passes/lower: the rewritten module. `module` must be the one that was analysed."""
     module = script_module(module, "lower")
-    return wrap_cpp_module(_C.lower(module._c, analysis.method, analysis._handle, planned._handle))
+    return wrap_cpp_module(_C.lower(module._c, planned._handle))
+
+
+def available() -> dict[str, str]:
+    """Every pass that a pipeline may name, with what it does."""
+    return dict(_C.passes())
+
+
+def register_pass(name: str, function: Callable[[torch._C.Graph], object], *, after: str = "graph") -> None:
+    """Puts a pass of your own into the pipeline of `recals.optimize`, `recals.estimate` and this module.
+
+    `function` changes the graph in place (or only reads it); what it returns is ignored. The graph is verified when it
+    has returned. An exception in it stops the pipeline and reaches the caller as a RecalsError.
+
+    Args:
+        name: letters, digits, "-" and "_"; recals-opt's `--passes` knows passes of C++ libraries by such names.
+        function: takes the graph that stands there.
+        after: the pass behind which it runs: "graph" (the graph may be changed freely: sizes and plan are made from
+            what it leaves), "sizes" or "plan" (it may look, but not change), "boundaries" (the planned graph; if it is
+            changed, its peak is measured again and must still be within the budget), or a pass that was registered
+            before.
+
+    Raises ValueError if the name is taken or `after` is unknown.
+    """
+    _C.register_pass(name, function, after)
+
+
+def unregister_pass(name: str) -> None:
+    """Takes a registered pass out again. Raises ValueError if there is none, or another one stands after it."""
+    _C.unregister_pass(name)

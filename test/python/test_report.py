@@ -194,7 +194,7 @@ def test_reports_of_the_passes_are_those_of_the_modules() -> None:
     analysis = recals.passes.analyse(module, (features(),))
     assert analysis.report.to_json() == recals.estimate(module, (features(),)).to_json()
     planned = recals.passes.plan(analysis, "70%")
-    report = recals.estimate(recals.passes.lower(module, analysis, planned), (features(),))
+    report = recals.estimate(recals.passes.lower(module, planned), (features(),))
     assert planned.report.to_json() == report.to_json()
 
 
