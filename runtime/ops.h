@@ -10,8 +10,7 @@ namespace recals::ops {
 
 /// Bump when a schema or its meaning changes; a module carries the number it was written with.
 constexpr int64_t kFormatVersion = 2;
-/// Files since this one are read as they were meant: format 1 has no packs and no kept internals, and retains whatever it
-/// replays.
+/// Older files are read as they were meant: format 1 has no packs, no kept internals, and retains whatever it replays.
 constexpr int64_t kOldestFormatVersion = 1;
 
 /// Throws c10::Error, with the numbers and what to do, if a module of this format cannot be read.

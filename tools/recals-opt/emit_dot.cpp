@@ -51,10 +51,10 @@ class Drawing {
 
  private:
   bool has_fate(int storage, plan::Fate fate) const {
-    return plan_ != nullptr && plan_->choices[storage].fate == fate;
+    return plan_ != nullptr && plan_->choices[storage].fate == fate && step_.storages[storage].recomputable;
   }
 
-  /// Orange: something it makes is recomputed. Green: packed. Blue: what it makes is kept for the backward.
+  /// Orange: something it makes is recomputed. Yellow: something is packed. Blue: what it makes is kept for the backward.
   void node(size_t n) {
     const auto& node = step_.nodes[n];
     bool again = false;
@@ -68,7 +68,7 @@ class Drawing {
     auto label = node.op;
     label += node.module.empty() ? "" : " of " + node.module;
     label += bytes > 0 ? ", " + plan::human_bytes(bytes) : "";
-    const char* colour = again ? "orange" : packed ? "palegreen" : bytes > 0 ? "lightblue" : "white";
+    const char* colour = again ? "orange" : packed ? "yellow" : bytes > 0 ? "lightblue" : "white";
     out_ << "  n" << n << " [label=" << as_label(label) << ", fillcolor=" << colour << "];\n";
   }
 
