@@ -53,8 +53,7 @@ class Inliner {
  private:
   static bool is_mark(const Node* node) {
     const auto kind = node->kind();
-    return kind == ops::keep || kind == ops::recompute || kind == ops::recompute_internal || kind == ops::region ||
-        kind == ops::end_region;
+    return ops::is_mark(kind) || kind == ops::region || kind == ops::end_region;
   }
 
   /// The method that a call runs, if both can be known here.

@@ -273,7 +273,9 @@ class Compiler {
       reg.recomputed = true;
     }
     const size_t last = packs ? 3 : 1;
-    reg.retained_from = static_cast<int>(argument(last).toInt());
+    if (first + last < node->inputs().size()) { // text may leave the default out
+      reg.retained_from = static_cast<int>(argument(last).toInt());
+    }
   }
 
   void mark(const Node* node) {

@@ -18,7 +18,7 @@ def forward(self, x):
 
 # CHECK-COUNT-1: = prim::Constant[value=[0]]()
 # CHECK: recals::region(
-# CHECK: recals::recompute_internal(
+# CHECK: recals::pack_internal(
 # CHECK: recals::end_region()
 
 # LOWER: def recals_forward_region_0(

@@ -17,7 +17,7 @@ def forward(self, x):
 # CHECK: "op": "aten::relu"
 # CHECK: "where": "fates.ts:[[#@LINE-9]]"
 # CHECK: "fate": "recompute"
-# CHECK-NEXT: "reason": "recomputed: 512.0 KiB
+# CHECK: "reason": "recomputed: 512.0 KiB
 # CHECK: "nodes_replayed": [
 # CHECK-NEXT: {
 

@@ -1,5 +1,5 @@
-# RUN: %recals-opt %s --parameter='w=f32[128,128]' --input='f32[512,128]' --budget=60% --emit=report > %t.new
-# RUN: %recals-opt %s --parameter='w=f32[128,128]' --input='f32[512,128]' --budget=60% -o %t.pt
+# RUN: %recals-opt %s --parameter='w=f32[128,128]' --input='f32[512,128]' --budget=50% --emit=report > %t.new
+# RUN: %recals-opt %s --parameter='w=f32[128,128]' --input='f32[512,128]' --budget=50% -o %t.pt
 # RUN: %recals-opt %t.pt --emit=report > %t.file
 # RUN: diff %t.new %t.file
 # RUN: %FileCheck %s < %t.file
