@@ -121,23 +121,16 @@ at::Tensor efficient(const Attention& call) {
       call.query, call.key, call.value, mask, trains, call.dropout, call.causal, call.scale));
 }
 
-/// As autocast casts the arguments of scaled_dot_product_attention.
-at::Tensor autocast(const at::Tensor& tensor) {
-  const bool casts =
-      at::autocast::is_autocast_enabled(at::kCUDA) && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble;
-  return casts ? tensor.to(at::autocast::get_autocast_dtype(at::kCUDA)) : tensor;
-}
-
 /// cuDNN's attention, which Hopper may prefer, holds what flash attention holds. The composite form draws its dropout with
 /// a mask of the CPU's size: an upper bound.
 Operation attention(Operation composite, size_t count) {
   return [composite = std::move(composite), count](Stack& stack) mutable {
     const auto given = argument(stack, count, 3).toOptional<at::Tensor>();
     const Attention call{
-        autocast(argument(stack, count, 0).toTensor()),
-        autocast(argument(stack, count, 1).toTensor()),
-        autocast(argument(stack, count, 2).toTensor()),
-        given ? std::optional(autocast(*given)) : std::nullopt,
+        autocast_argument(argument(stack, count, 0).toTensor(), at::kCUDA),
+        autocast_argument(argument(stack, count, 1).toTensor(), at::kCUDA),
+        autocast_argument(argument(stack, count, 2).toTensor(), at::kCUDA),
+        given ? std::optional(autocast_argument(*given, at::kCUDA)) : std::nullopt,
         argument(stack, count, 4).toDouble(),
         argument(stack, count, 5).toBool(),
         argument(stack, count, 6).toOptional<double>(),

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <torch/version.h>
 
 #include "passes/sizes/attention_mask.h"
 #include "passes/sizes/cuda_rules.h"
@@ -35,13 +36,23 @@ bool takes_flash(
   return !mask || !mask->requires_grad();
 }
 
+/// Since some version between these two, three dimensions are taken as those of one sample.
+constexpr bool kTakesSingle = TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15;
+
 torch::jit::Operation attention(const torch::jit::Node& node) {
   return [composite = node.getOperation(), count = node.inputs().size()](Stack& stack) mutable {
     auto argument = [&](size_t i) -> const c10::IValue& { return stack[stack.size() - count + i]; };
-    const auto query = argument(0).toTensor();
-    const auto key = argument(1).toTensor();
-    const auto value = argument(2).toTensor();
-    const auto mask = argument(3).toOptional<at::Tensor>();
+    const auto given = [&](size_t i) { return autocast_argument(argument(i).toTensor(), at::kCPU); };
+    auto query = given(0);
+    auto key = given(1);
+    auto value = given(2);
+    const auto mask = argument(3).isNone() ? std::nullopt : std::optional(given(3));
+    const bool single = kTakesSingle && query.dim() == 3 && key.dim() == 3 && value.dim() == 3;
+    if (single) {
+      for (auto* tensor : {&query, &key, &value}) {
+        *tensor = tensor->unsqueeze(0);
+      }
+    }
     const bool grouped = count > 7 && argument(7).toBool();
     if (!takes_flash(query, key, value, mask, argument(4).toDouble(), grouped)) {
       composite(stack);
@@ -50,8 +61,9 @@ torch::jit::Operation attention(const torch::jit::Node& node) {
     const bool causal = argument(5).toBool();
     const auto scale = argument(6).toOptional<double>();
     torch::jit::drop(stack, count);
-    stack.emplace_back(std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, causal, additive_mask(mask, query), scale)));
+    const auto output = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, causal, additive_mask(mask, query), scale));
+    stack.emplace_back(single ? output.squeeze(0) : output);
   };
 }
 

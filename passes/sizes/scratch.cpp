@@ -291,6 +291,62 @@ const std::unordered_map<std::string, Rule>& rules() {
   return table;
 }
 
+/// Kernels that copy an operand which is not laid out one element after the other (the expanded gradient of a sum, say).
+bool takes_contiguous(const std::string& op) {
+  static const std::unordered_set<std::string> names = {
+      "aten::_adaptive_avg_pool2d_backward",
+      "aten::_adaptive_avg_pool3d_backward",
+      "aten::_log_softmax_backward_data",
+      "aten::_softmax_backward_data",
+      "aten::adaptive_max_pool2d_backward",
+      "aten::adaptive_max_pool3d_backward",
+      "aten::avg_pool2d_backward",
+      "aten::avg_pool3d_backward",
+      "aten::col2im",
+      "aten::embedding_dense_backward",
+      "aten::fractional_max_pool2d_backward",
+      "aten::fractional_max_pool3d_backward",
+      "aten::grid_sampler_2d_backward",
+      "aten::grid_sampler_3d_backward",
+      "aten::im2col",
+      "aten::max_pool2d_with_indices_backward",
+      "aten::max_pool3d_with_indices_backward",
+      "aten::native_batch_norm_backward",
+      "aten::native_group_norm_backward",
+      "aten::native_layer_norm_backward",
+      "aten::reflection_pad1d_backward",
+      "aten::reflection_pad2d_backward",
+      "aten::reflection_pad3d_backward",
+      "aten::replication_pad1d_backward",
+      "aten::replication_pad2d_backward",
+      "aten::replication_pad3d_backward",
+      "aten::upsample_bicubic2d_backward",
+      "aten::upsample_bilinear2d_backward",
+      "aten::upsample_linear1d_backward",
+      "aten::upsample_nearest1d_backward",
+      "aten::upsample_nearest2d_backward",
+      "aten::upsample_nearest3d_backward",
+      "aten::upsample_trilinear3d_backward",
+  };
+  return names.count(op) > 0;
+}
+
+/// Conjugates and negatives are views, which most kernels copy before they read.
+int64_t copies_of_operands(const KernelCall& call) {
+  const bool contiguous = takes_contiguous(call.op);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const auto* operand = defined(call.inputs, i);
+    if (operand != nullptr &&
+        (operand->is_conj() || operand->is_neg() || (contiguous && !operand->is_non_overlapping_and_dense()))) {
+      bytes += nbytes(operand);
+    }
+  }
+  return bytes;
+}
+
+constexpr int64_t kNumbers = 16; ///< bytes of single numbers that an op wraps on its way
+
 } // namespace
 
 int64_t retained_bytes(const KernelCall& call) {
@@ -305,7 +361,7 @@ int64_t retained_bytes(const KernelCall& call) {
 
 int64_t scratch_bytes(const KernelCall& call) {
   auto rule = rules().find(call.op);
-  return rule == rules().end() ? 0 : rule->second(call);
+  return kNumbers + copies_of_operands(call) + (rule == rules().end() ? 0 : rule->second(call));
 }
 
 } // namespace recals

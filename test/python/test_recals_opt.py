@@ -92,7 +92,7 @@ def test_file_trains_elsewhere_within_the_budget_and_with_the_same_bits(files: F
     assert training.differing(dict(training.named_gradients(plain.module)), trained["gradients"]) == []
     (device,) = recals.plan_of(torch.jit.load(files.out[name]))["devices"]
     assert trained["peak"] <= device["budget"]
-    assert trained["recomputed_nodes"] > 0
+    assert trained["recomputed_nodes"] + trained["unpacks"] > 0
 
 
 @pytest.mark.parametrize("name", ["swin_t", "t5", "deit", "mixed"])

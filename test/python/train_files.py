@@ -31,6 +31,7 @@ def main(out: str, files: list[str]) -> None:
         results[name] = {
             "peak": peak,
             "recomputed_nodes": recals.counters()["recomputed_nodes"],
+            "unpacks": recals.counters()["unpacks"],
             "gradients": gradients,
         }
     torch.save(results, out)
