@@ -36,7 +36,7 @@ CheckResult check(Job job, const std::vector<std::string>& inputs) {
     throw BadInput("it is a plain module without a budget of its own; give one with --budget");
   }
   job.inputs = inputs_or_planned(job.module, job.method, inputs);
-  const auto report = recals::report_of(job.module, job.method, job.inputs, job.cost_model);
+  const auto report = recals::report_of(job.module, job.method, job.inputs, job.cost_model, job.target);
   const auto& device = report.devices.at(0);
   const auto budget = budget_for(job, device);
   CheckResult result;

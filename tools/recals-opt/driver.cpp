@@ -65,6 +65,19 @@ void enable_autocast(const std::string& dtype) {
   }
 }
 
+TargetOptions target_of(const Options& options) {
+  TargetOptions target;
+  target.workspace_margin = options.workspace_margin;
+  if (!options.target_device.empty()) {
+    try {
+      target.device = c10::Device(options.target_device);
+    } catch (const c10::Error&) {
+      throw UsageError("--target-device: '" + options.target_device + "' is no device; cpu, cuda or cuda:1, say");
+    }
+  }
+  return target;
+}
+
 std::string cost_model_of(const Options& options) {
   if (chosen_cost_model(options.cost_model) == kProfile) {
     throw UsageError(
@@ -178,6 +191,7 @@ class Work {
     job_.method = options.method;
     job_.limits = limits_of(options.budgets);
     job_.cost_model = cost_model_of(options);
+    job_.target = target_of(options);
     if (is_lowered(job_.module)) {
       ops::check_format(lowered_step(job_.module).format);
     }
@@ -193,7 +207,7 @@ class Work {
     const auto emit = options_.explain.empty() ? emit_of(options_) : "plan";
     if (reports_file(emit)) {
       const auto inputs = inputs_or_planned(job_.module, job_.method, options_.inputs);
-      text += report_text(recals::report_of(job_.module, job_.method, inputs, job_.cost_model), emit);
+      text += report_text(recals::report_of(job_.module, job_.method, inputs, job_.cost_model, job_.target), emit);
       return kDone;
     }
     const auto steps = pipeline_of(options_, job_, emit);

@@ -48,6 +48,14 @@ void describe(CLI::App& app, Options& options) {
   app.add_option(
          "--cost-model", options.cost_model, "Where the times of ops come from: built-in, calibrated, or a file")
       ->type_name("MODEL");
+  app.add_option(
+         "--target-device",
+         options.target_device,
+         "The device to plan for, where that is not where the file's tensors are")
+      ->type_name("DEVICE");
+  app.add_option(
+         "--workspace-margin", options.workspace_margin, "Bytes that cuBLAS and cuDNN may take within a call (CUDA)")
+      ->type_name("BYTES");
   add_list(app, "--parameter", options.parameters, "NAME=SPEC", "A parameter of self, for source and text graphs");
   add_list(app, "--buffer", options.buffers, "NAME=SPEC", "A buffer of self, for source and text graphs");
   add_list(app, "--load-library", options.libraries, "FILE", "A library with ops or passes to load first");

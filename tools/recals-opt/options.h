@@ -16,6 +16,8 @@ struct Options {
   std::string passes;
   std::string cost_model;
   std::string autocast; ///< dtype; empty: the step runs without
+  std::string target_device; ///< empty: where the file's tensors are
+  std::optional<int64_t> workspace_margin; ///< bytes
   std::string explain;
   std::vector<std::string> inputs; ///< [NAME=]SPEC
   std::vector<std::string> parameters; ///< NAME=SPEC

@@ -11,6 +11,7 @@
 # CHECK: Usage: recals-opt [OPTIONS] [file]
 # CHECK: --input [NAME=]SPEC ...
 # CHECK: --budget [DEVICE=]LIMIT ...
+# CHECK: --target-device DEVICE
 # CHECK: -o,--output FILE
 # CHECK: --emit KIND:{ir,code,pt,plan,report,report-json,dot,trace}
 # CHECK: --passes PASSES
