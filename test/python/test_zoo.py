@@ -110,7 +110,7 @@ def test_zoo(name: str, record_property: Callable[[str, object], None]) -> None:
 
 def test_most_of_the_zoo_is_predicted_closely() -> None:
     if len(ratios) < len(ZOO):
-        pytest.skip(f"{len(ratios)} of {len(ZOO)} models were run in this session")
+        pytest.skip(f"{len(ratios)} of {len(ZOO)} models were run")
     for plain_or_half in (0, 1):
         close = [name for name in ratios if ratios[name][plain_or_half] <= CLOSE]
         assert len(close) >= 2 / 3 * len(ratios)
