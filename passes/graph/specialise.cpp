@@ -252,10 +252,7 @@ class Specialiser {
     const auto path = path_of(object.get(), name);
     if (value.isTensor() && value.toTensor().defined()) {
       const auto& tensor = value.toTensor();
-      if (values_.count(tensor.unsafeGetTensorImpl()) == 0) {
-        external_.insert(storage(tensor));
-        track(tensor, emit_get_attribute(path), tensor);
-      }
+      read(tensor, path);
     } else if (value.isTensorList()) {
       value = c10::IValue(weights_of(object.get(), value.toTensorList(), node, path));
     } else if (holds_tensor(value)) {
@@ -267,6 +264,14 @@ class Specialiser {
       }
     }
     get(node->output()) = std::move(value);
+  }
+
+  /// Each tensor of the module is read once.
+  void read(const at::Tensor& tensor, const std::string& path) {
+    if (values_.count(tensor.unsafeGetTensorImpl()) == 0) {
+      external_.insert(storage(tensor));
+      track(tensor, emit_get_attribute(path), tensor);
+    }
   }
 
   /// torch.nn.LSTM and GRU keep their weights in a list besides as parameters. What was saved and loaded has copies there
@@ -287,10 +292,7 @@ class Specialiser {
         refuse(node, "reads '" + path + "', a list of tensors that are not all parameters of that module");
       }
       const auto& weight = object->getSlot(found).toTensor();
-      if (values_.count(weight.unsafeGetTensorImpl()) == 0) {
-        external_.insert(storage(weight));
-        track(weight, emit_get_attribute(path_of(object, type->getAttributeName(found))), weight);
-      }
+      read(weight, path_of(object, type->getAttributeName(found)));
       weights.push_back(weight);
     }
     return weights;

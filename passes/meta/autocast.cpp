@@ -7,6 +7,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include "passes/meta/cpp_forms.h"
+
 namespace recals {
 
 namespace {
@@ -164,19 +166,25 @@ c10::IValue* dtype_argument(const c10::OperatorHandle& op, c10::IValue* first) {
 
 class Casting : public c10::OperatorKernel {
  public:
+  explicit Casting(const c10::OperatorHandle& op) : cpu_(policy_of(op, c10::kCPU)), cuda_(policy_of(op, c10::kCUDA)) {}
+
+  bool casts() const {
+    return cpu_ != Policy::None || cuda_ != Policy::None;
+  }
+
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
     const c10::impl::ExcludeDispatchKeyGuard inside(kAutocastOnMetaKey);
     if (scope && autocast::is_autocast_enabled(scope->device)) {
       cast_arguments(op, *stack);
     }
-    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kAutocastOnMetaKey), stack);
+    pass_on(op, keys, kAutocastOnMetaKey, stack);
   }
 
  private:
-  static void cast_arguments(const c10::OperatorHandle& op, Stack& stack) {
+  void cast_arguments(const c10::OperatorHandle& op, Stack& stack) const {
     const auto count = op.schema().arguments().size();
     auto* first = stack.data() + (stack.size() - count);
-    const auto policy = policy_of(op, scope->device);
+    const auto policy = scope->device == c10::kCUDA ? cuda_ : cpu_;
     auto type = at::kFloat;
     if (policy == Policy::None) {
       return;
@@ -202,6 +210,9 @@ class Casting : public c10::OperatorKernel {
       first[i] = cast(first[i], type);
     }
   }
+
+  const Policy cpu_;
+  const Policy cuda_;
 };
 
 /// Registers everything; the second call and all later ones do nothing.
@@ -213,12 +224,13 @@ c10::DispatchKeySet key() {
     auto& dispatcher = c10::Dispatcher::singleton();
     for (const auto& name : dispatcher.getAllOpNames()) {
       const auto op = dispatcher.findSchema(name);
-      if (!op || name.name.rfind("aten::", 0) != 0 ||
-          (policy_of(*op, c10::kCPU) == Policy::None && policy_of(*op, c10::kCUDA) == Policy::None)) {
+      if (!op || name.name.rfind("aten::", 0) != 0) {
         continue;
       }
-      const auto full = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
-      aten->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Casting>()));
+      auto casting = std::make_unique<Casting>(*op);
+      if (casting->casts()) {
+        aten->impl(short_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(casting)));
+      }
     }
     return new std::pair(all, aten);
   }();
@@ -237,6 +249,11 @@ AutocastOnMeta::AutocastOnMeta(c10::DeviceType device)
 AutocastOnMeta::~AutocastOnMeta() {
   scope.reset();
   autocast::set_autocast_enabled(device_, enabled_);
+}
+
+at::Tensor AutocastOnMeta::lowered(const at::Tensor& tensor) {
+  const bool casts = scope && autocast::is_autocast_enabled(scope->device);
+  return casts ? cast(tensor, autocast::get_autocast_dtype(scope->device)) : tensor;
 }
 
 void AutocastOnMeta::leave_block() {

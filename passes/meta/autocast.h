@@ -6,6 +6,7 @@
 /// their arguments as the ops of `device` would, if autocast is enabled for it in this thread at that moment. As in torch,
 /// casts of parameters are cached.
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -18,6 +19,10 @@ class AutocastOnMeta {
   ~AutocastOnMeta();
   AutocastOnMeta(const AutocastOnMeta&) = delete;
   AutocastOnMeta& operator=(const AutocastOnMeta&) = delete;
+
+  /// For what stands in for an op that autocast computes in lower precision: an argument of it, cast if the scope of this
+  /// thread casts.
+  static at::Tensor lowered(const at::Tensor& tensor);
 
   /// What leaving the autocast block does: cached casts go, and nothing casts until the scope ends.
   void leave_block();

@@ -28,17 +28,13 @@ class OutputsAreMade {
   OutputsAreMade& operator=(const OutputsAreMade&) = delete;
 };
 
-void go_on(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-  op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kMetaKernelsKey), stack);
-}
-
 class Composed : public c10::OperatorKernel {
  public:
   void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     if (is_on_meta(op, keys, *stack)) {
       op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack);
     } else {
-      go_on(op, keys, stack);
+      pass_on(op, keys, kMetaKernelsKey, stack);
     }
   }
 };
@@ -50,7 +46,7 @@ class Structured : public c10::OperatorKernel {
       const OutputsAreMade made;
       op.redispatchBoxed(DispatchKeySet(kAnyBackend), stack);
     } else {
-      go_on(op, keys, stack);
+      pass_on(op, keys, kMetaKernelsKey, stack);
     }
   }
 };
@@ -59,7 +55,7 @@ class IntoOutputs : public c10::OperatorKernel {
  public:
   void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     if (outputs_are_made == 0 || !is_on_meta(op, keys, *stack)) {
-      go_on(op, keys, stack);
+      pass_on(op, keys, kMetaKernelsKey, stack);
       return;
     }
     // The outputs are the last arguments, and what the op returns.
@@ -68,10 +64,6 @@ class IntoOutputs : public c10::OperatorKernel {
     stack->erase(first, outputs);
   }
 };
-
-std::string short_name(const c10::OperatorName& name) {
-  return name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
-}
 
 bool writes_into_outputs(const c10::FunctionSchema& schema) {
   const auto count = schema.returns().size();
@@ -90,6 +82,14 @@ void add(torch::Library& library, const std::string& op) {
 }
 
 } // namespace
+
+void pass_on(const c10::OperatorHandle& op, DispatchKeySet keys, DispatchKey key, Stack* stack) {
+  op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, key), stack);
+}
+
+std::string short_name(const c10::OperatorName& name) {
+  return name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
+}
 
 bool is_on_meta(const c10::OperatorHandle& op, DispatchKeySet keys, const Stack& stack) {
   const auto count = static_cast<std::ptrdiff_t>(op.schema().arguments().size());

@@ -24,4 +24,10 @@ bool is_on_meta(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const t
 /// `library`: of kind IMPL for aten and kMetaKernelsKey; `others`: ops that it has kernels for.
 void add_cpp_forms(torch::Library& library, const std::unordered_set<std::string>& others);
 
+/// The call goes on to what is registered below `key`.
+void pass_on(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::DispatchKey key, torch::jit::Stack* stack);
+
+/// "add.Tensor" of "aten::add.Tensor".
+std::string short_name(const c10::OperatorName& name);
+
 } // namespace recals

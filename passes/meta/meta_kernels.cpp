@@ -18,7 +18,7 @@ class OnMeta : public c10::OperatorKernel {
     if (is_on_meta(op, keys, *stack)) {
       kernel_.callBoxed(op, keys, stack);
     } else {
-      op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kMetaKernelsKey), stack);
+      pass_on(op, keys, kMetaKernelsKey, stack);
     }
   }
 

@@ -29,10 +29,6 @@ constexpr int64_t kFewest = 32 * 1024; ///< scratchpads do not get smaller with 
 constexpr int64_t KiB = 1024;
 constexpr int64_t MiB = 1024 * KiB;
 
-int64_t round_up(int64_t value, int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 /// The sizes that the rules speak of, of a plain convolution or of the one that a transposed convolution turns around.
 struct Shape {
   int64_t in = 0; ///< bytes

@@ -5,8 +5,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
 
+#include "passes/meta/autocast.h"
 #include "passes/sizes/attention_mask.h"
 
 namespace recals {
@@ -127,10 +127,10 @@ Operation attention(Operation composite, size_t count) {
   return [composite = std::move(composite), count](Stack& stack) mutable {
     const auto given = argument(stack, count, 3).toOptional<at::Tensor>();
     const Attention call{
-        autocast_argument(argument(stack, count, 0).toTensor(), at::kCUDA),
-        autocast_argument(argument(stack, count, 1).toTensor(), at::kCUDA),
-        autocast_argument(argument(stack, count, 2).toTensor(), at::kCUDA),
-        given ? std::optional(autocast_argument(*given, at::kCUDA)) : std::nullopt,
+        AutocastOnMeta::lowered(argument(stack, count, 0).toTensor()),
+        AutocastOnMeta::lowered(argument(stack, count, 1).toTensor()),
+        AutocastOnMeta::lowered(argument(stack, count, 2).toTensor()),
+        given ? std::optional(AutocastOnMeta::lowered(*given)) : std::nullopt,
         argument(stack, count, 4).toDouble(),
         argument(stack, count, 5).toBool(),
         argument(stack, count, 6).toOptional<double>(),

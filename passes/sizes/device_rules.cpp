@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <torch/version.h>
 
+#include "passes/meta/autocast.h"
 #include "passes/sizes/attention_mask.h"
 #include "passes/sizes/cuda_rules.h"
 #include "passes/sizes/recurrent_rules.h"
@@ -42,7 +43,7 @@ constexpr bool kTakesSingle = TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 
 torch::jit::Operation attention(const torch::jit::Node& node) {
   return [composite = node.getOperation(), count = node.inputs().size()](Stack& stack) mutable {
     auto argument = [&](size_t i) -> const c10::IValue& { return stack[stack.size() - count + i]; };
-    const auto given = [&](size_t i) { return autocast_argument(argument(i).toTensor(), at::kCPU); };
+    const auto given = [&](size_t i) { return AutocastOnMeta::lowered(argument(i).toTensor()); };
     auto query = given(0);
     auto key = given(1);
     auto value = given(2);

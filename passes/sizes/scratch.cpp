@@ -64,7 +64,7 @@ int64_t copy_for_blas(const at::Tensor* matrix) {
 /// left matrix unless that is laid out by rows.
 int64_t blocks_of_halves(const at::Tensor& left, const at::Tensor& right) {
   const int64_t rows = left.size(-2);
-  const int64_t inner = (left.size(-1) + 31) / 32 * 32;
+  const int64_t inner = round_up(left.size(-1), 32);
   const int64_t columns = right.size(-1);
   const int64_t depth = columns <= 32 ? inner : std::min<int64_t>(inner, 1024);
   const int64_t sums = std::min<int64_t>(rows, columns <= 32 ? rows : 256) * std::min<int64_t>(columns, 64) * 4;

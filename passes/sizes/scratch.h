@@ -13,6 +13,11 @@ const at::Tensor* defined(const std::vector<c10::IValue>& values, size_t i);
 /// 0 for null.
 int64_t nbytes(const at::Tensor* tensor);
 
+/// The least multiple of `unit` that is not below `value`.
+constexpr int64_t round_up(int64_t value, int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
 /// As many as may work on an op: the number of the moment may be raised before the step.
 int64_t threads();
 
