@@ -121,12 +121,7 @@ Analysis analyse(
     const std::vector<c10::IValue>& inputs,
     const std::string& cost_model,
     const TargetOptions& target) {
-  Job job;
-  job.module = module;
-  job.method = method;
-  job.inputs = inputs;
-  job.cost_model = cost_model;
-  job.target = target;
+  auto job = job_of(module, method, inputs, cost_model, target);
   run_pipeline(job, standard_pipeline("sizes"));
   return std::move(*job.analysis);
 }
@@ -256,13 +251,8 @@ Module optimise(
     const std::map<std::string, plan::Limit>& limits,
     const std::string& cost_model,
     const TargetOptions& target) {
-  Job job;
-  job.module = module;
-  job.method = method;
-  job.inputs = inputs;
+  auto job = job_of(module, method, inputs, cost_model, target);
   job.limits = limits;
-  job.cost_model = cost_model;
-  job.target = target;
   run_pipeline(job, standard_pipeline());
   return job.module;
 }

@@ -204,6 +204,21 @@ Pass pass_of(const GraphPass& user) {
 
 } // namespace
 
+Job job_of(
+    const torch::jit::Module& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs,
+    const std::string& cost_model,
+    const TargetOptions& target) {
+  Job job;
+  job.module = module;
+  job.method = method;
+  job.inputs = inputs;
+  job.cost_model = cost_model;
+  job.target = target;
+  return job;
+}
+
 std::vector<Pass> all_passes() {
   auto passes = own_passes();
   for (const auto& user : graph_passes()) {

@@ -36,6 +36,14 @@ struct Job {
   std::string marked; ///< the graph that `boundaries` made, as text
 };
 
+/// What has to be asked before any pass runs.
+Job job_of(
+    const torch::jit::Module& module,
+    const std::string& method,
+    const std::vector<c10::IValue>& inputs,
+    const std::string& cost_model,
+    const TargetOptions& target);
+
 using PassOptions = std::map<std::string, std::string>;
 
 struct Pass {

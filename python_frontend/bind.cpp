@@ -133,12 +133,8 @@ void bind_passes(py::module& m) {
          const std::string& cost_model,
          const std::string& device,
          std::optional<int64_t> margin) {
-        auto job = std::make_shared<Job>();
-        job->module = module;
-        job->method = method;
-        job->inputs = arguments_of(module, method, inputs);
-        job->cost_model = cost_model;
-        job->target = target_options(device, margin);
+        auto job = std::make_shared<Job>(
+            job_of(module, method, arguments_of(module, method, inputs), cost_model, target_options(device, margin)));
         without_gil([&] { run_pipeline(*job, standard_pipeline("sizes")); });
         return job;
       });
