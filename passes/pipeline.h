@@ -22,10 +22,9 @@ struct Analysis {
   MetaTwin twin;
   std::vector<at::Tensor> inputs; ///< meta
   std::shared_ptr<const Program> program; ///< of `flat`, for meta
-  CostModel cost_model;
   std::vector<double> measured_seconds; ///< per node of `program`, if the nodes were measured
-  Target target;
-  bool has_target = false; ///< it was asked for, and may not be where module and inputs are
+  TargetOptions target;
+  std::vector<Target> targets; ///< per device of `flat.devices`
   DryRun sizes; ///< of the plain step
 };
 
@@ -73,12 +72,13 @@ struct Planned {
   plan::Plan plan;
   std::vector<int64_t> budgets; ///< bytes per device
   std::shared_ptr<torch::jit::Graph> graph; ///< the flat graph with boundaries
-  int64_t peak = 0; ///< bytes, of the dry run under the plan
-  int64_t simulated_peak = 0; ///< bytes, what the planner's simulator said
+  std::vector<int64_t> peak; ///< bytes per device, of the dry run under the plan
+  std::vector<int64_t> simulated_peak; ///< bytes per device, what the planner's simulator said
   DryRun sizes; ///< of that run
 };
 
-/// `limits`: per device name ("cpu", "cuda:0"); the name "" stands for every device. Throws BudgetUnreachable, BadBudget.
+/// `limits`: per device name ("cpu", "cuda:0"); the name "" stands for every accelerator of the step, and for the CPU where
+/// it has none. Throws BudgetUnreachable, BadBudget.
 Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits);
 
 /// Runs `planned.graph` dry again after it was changed, and takes its peak over. Throws BudgetUnreachable if it is now

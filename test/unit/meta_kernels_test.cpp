@@ -8,7 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 
-#include "passes/sizes/meta_allocator.h"
+#include "passes/meta/meta_allocator.h"
 
 namespace recals {
 namespace {

@@ -53,7 +53,7 @@ TEST(Ledger, ByHand) {
   writer.is_dtype(7, c10::kFloat);
   writer.is_dtype(7, c10::kLong); // a view: the first one counts
   writer.grown(7, 20);
-  writer.scratch(5);
+  writer.scratch(0, 5);
   writer.add_seconds(0.5);
   writer.begin(Phase::Forward, 1, -1);
   writer.allocated(8, 1);
