@@ -63,11 +63,11 @@ std::optional<c10::Device> planned_device(const TargetOptions& target) {
   if (!target.device) {
     return std::nullopt;
   }
-  TORCH_CHECK(
+  TORCH_CHECK_VALUE(
       target.device->is_cpu() || target.device->is_cuda(),
-      "recals: steps can be planned for the CPU and for CUDA devices, not for ",
+      "recals: steps can be planned for the CPU and for CUDA devices, not for '",
       *target.device,
-      ", unless module and inputs are there");
+      "', unless module and inputs are there");
   return DeviceTable::with_index(*target.device);
 }
 
@@ -77,12 +77,12 @@ Analysis specialise_step(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const TargetOptions& target) {
+    const StepOptions& options) {
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
-  const auto device = planned_device(target);
+  const auto device = planned_device(options.target);
   analysis.flat = specialise(module._ivalue(), method, inputs, device);
-  analysis.target = target;
+  analysis.target = options.target;
   analysis.target.device = device;
   return analysis;
 }
@@ -91,7 +91,7 @@ void size_step(
     Analysis& analysis,
     const Module& module,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model) {
+    const StepOptions& options) {
   c10::InferenceMode no_inference(false);
   auto& devices = analysis.flat.devices;
   {
@@ -103,7 +103,7 @@ void size_step(
     }
     analysis.program = compile_for_meta(analysis.flat.graph, devices);
   }
-  const auto choice = chosen_cost_model(cost_model);
+  const auto choice = chosen_cost_model(options.cost_model);
   const bool profile = choice == kProfile;
   analysis.targets = targets_of(devices, profile ? "built-in" : choice, analysis.target.workspace_margin);
   TORCH_CHECK(
@@ -122,21 +122,16 @@ Analysis analyse(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model,
-    const TargetOptions& target) {
-  auto job = job_of(module, method, inputs, cost_model, target);
+    const StepOptions& options) {
+  auto job = job_of(module, method, inputs, options);
   run_pipeline(job, standard_pipeline("sizes"));
   return std::move(*job.analysis);
 }
 
-namespace {
-
-/// Each limit where it counts; a fraction is one of that device's own plain peak.
 std::vector<int64_t> budgets_of(
-    const plan::StepGraph& step,
+    const std::vector<std::string>& devices,
     const std::map<std::string, plan::Limit>& limits,
-    const std::vector<int64_t>& plain_peak) {
-  const auto& devices = step.devices;
+    const std::vector<int64_t>& plain_peaks) {
   std::vector<int64_t> budgets(devices.size(), plan::kNoBudget);
   const bool accelerated = std::any_of(devices.begin(), devices.end(), [](const auto& name) { return name != "cpu"; });
   for (const auto& [name, limit] : limits) {
@@ -145,12 +140,14 @@ std::vector<int64_t> budgets_of(
     }
     for (size_t d = 0; d < devices.size(); ++d) {
       if (name.empty() ? !accelerated || devices[d] != "cpu" : devices[d] == name) {
-        budgets[d] = plan::bytes_of(limit, plain_peak[d]);
+        budgets[d] = plan::bytes_of(limit, plain_peaks[d]);
       }
     }
   }
   return budgets;
 }
+
+namespace {
 
 std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
   auto describe = [&](int node) {
@@ -222,10 +219,6 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
   return planned;
 }
 
-} // namespace
-
-namespace {
-
 /// The number of the first device that is above its budget.
 std::optional<size_t> first_over(const std::vector<int64_t>& peaks, const std::vector<int64_t>& budgets) {
   for (size_t d = 0; d < peaks.size(); ++d) {
@@ -246,9 +239,9 @@ plan::Infeasible smallest_of(const plan::StepGraph& step, std::vector<int64_t> b
 
 } // namespace
 
-Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits) {
+Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
-  const auto budgets = budgets_of(step, limits, analysis.sizes.peak);
+  const auto budgets = budgets_of(step.devices, options.limits, analysis.sizes.peak);
   // A plan is run dry before it is trusted. Where the run needs more than the simulator said, the planner is asked again
   // for so much less; the last resort is its smallest plan.
   std::vector<int64_t> asked = budgets;
@@ -295,11 +288,8 @@ Module optimise(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::map<std::string, plan::Limit>& limits,
-    const std::string& cost_model,
-    const TargetOptions& target) {
-  auto job = job_of(module, method, inputs, cost_model, target);
-  job.limits = limits;
+    const StepOptions& options) {
+  auto job = job_of(module, method, inputs, options);
   run_pipeline(job, standard_pipeline());
   return job.module;
 }
@@ -345,12 +335,11 @@ Report report_of(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model,
-    const TargetOptions& target) {
+    const StepOptions& options) {
   if (!is_lowered(module)) {
-    return report_of(analyse(module, method, inputs, cost_model, target));
+    return report_of(analyse(module, method, inputs, options));
   }
-  const auto analysis = analyse(restore(module), method, inputs, cost_model, target);
+  const auto analysis = analyse(restore(module), method, inputs, options);
   const auto step = lowered_step(module);
   if (step.method != method || step.attributes != analysis.flat.attributes) {
     return report_of(analysis); // what a call would run

@@ -178,7 +178,7 @@ class Specialiser {
       default:
         break;
     }
-    if (structural(node)) {
+    if (structural(node) || moves(node)) {
       return;
     }
     if (node->kind().is_prim() && !node->maybeOperator()) {
@@ -189,6 +189,30 @@ class Specialiser {
           "forks; move the rest out of the method, or optimise the submodules around it.");
     }
     op(node);
+  }
+
+  /// tensor.cpu() and tensor.cuda() are no ops of the dispatcher, which alone knows meta: they are written as
+  /// tensor.to(device).
+  bool moves(Node* node) {
+    static const auto cpu = c10::Symbol::fromQualString("aten::cpu");
+    static const auto cuda = c10::Symbol::fromQualString("aten::cuda");
+    if (node->kind() != cpu && node->kind() != cuda) {
+      return false;
+    }
+    const c10::Device device = node->kind() == cpu ? c10::kCPU : c10::kCUDA;
+    auto* to = moves_->create(c10::aten::to, 1);
+    to->setSourceRange(node->sourceRange());
+    to->addInput(moves_->addInput());
+    get(to->input()) = get(node->input());
+    for (const IValue& argument : {IValue(device), IValue(false), IValue(false), IValue()}) {
+      auto* constant = moves_->insertConstant(argument);
+      get(constant) = argument;
+      to->addInput(constant);
+    }
+    moves_->insertNode(to);
+    op(to);
+    get(node->output()) = get(to->output());
+    return true;
   }
 
   /// Tuples, lists, dicts: executed as the interpreter does.
@@ -776,6 +800,7 @@ class Specialiser {
   std::unordered_set<Node*> candidates_;
   std::vector<at::Tensor> alive_; ///< so that no TensorImpl or StorageImpl is reused while maps are keyed by them
   std::vector<std::shared_ptr<Graph>> graphs_;
+  std::shared_ptr<Graph> moves_ = std::make_shared<Graph>(); ///< of the nodes that stand for tensor.cpu() and its like
 };
 
 } // namespace

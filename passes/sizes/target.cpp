@@ -28,7 +28,7 @@ std::vector<Target> targets_of(
         "recals: workspace_margin is for CUDA devices, but the step is planned for ",
         c10::Join(", ", devices.all()),
         ", whose workspaces are known");
-    TORCH_CHECK(*workspace_margin >= 0, "recals: workspace_margin is negative: ", *workspace_margin, " bytes");
+    TORCH_CHECK_VALUE(*workspace_margin >= 0, "recals: workspace_margin is negative: ", *workspace_margin, " bytes");
   }
   return targets;
 }

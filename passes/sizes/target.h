@@ -35,8 +35,8 @@ struct Target {
 };
 
 /// One per device of `devices`. `cost_model`: as `cost_model_for` takes it; a file holds for the devices of its kind, the others have
-/// the built-in one. Throws c10::Error for a margin that is negative or where no device has one, and for a file of which no
-/// device is.
+/// the built-in one. Throws c10::ValueError for a margin that is negative, c10::Error where no device has one and
+/// for a file that is for none of them.
 std::vector<Target> targets_of(
     const DeviceTable& devices,
     const std::string& cost_model,
