@@ -1,7 +1,7 @@
 """The tests over the simulated accelerator.
 
-A process of their own (`pytest test/sim`): there is at most one backend besides CPU and CUDA, and torch prefers it to CUDA
-wherever it looks for "the" accelerator.
+A process of their own (`pytest test/sim`): there is at most one backend besides CPU and CUDA, and torch prefers it to
+CUDA wherever it looks for "the" accelerator.
 """
 
 import gc
