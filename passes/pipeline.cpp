@@ -169,28 +169,33 @@ std::string exact(int64_t bytes) {
   return plan::human_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
 }
 
-/// `smallest`: per device, bytes that work all together.
-[[noreturn]] void unreachable(
-    const plan::StepGraph& step,
-    const plan::Infeasible& reason,
-    const std::vector<int64_t>& budgets,
-    const std::vector<int64_t>& smallest) {
+/// `smallest`: the smallest plan, run dry.
+[[noreturn]] void unreachable(const plan::StepGraph& step, const Planned& smallest) {
+  const auto& budgets = smallest.budgets;
   std::map<std::string, int64_t> works;
-  std::string others;
+  size_t worst = 0; ///< the device that misses its budget by the largest factor
+  double factor = 0;
   for (size_t d = 0; d < budgets.size(); ++d) {
     if (budgets[d] == plan::kNoBudget) {
       continue;
     }
-    works[step.devices[d]] = smallest[d];
-    if (static_cast<int>(d) != reason.device) {
-      others += (others.empty() ? "" : ", ") + exact(smallest[d]) + " on " + step.devices[d];
+    works[step.devices[d]] = smallest.peak[d];
+    const double over = static_cast<double>(smallest.peak[d]) / static_cast<double>(std::max<int64_t>(budgets[d], 1));
+    if (over > factor) {
+      factor = over;
+      worst = d;
     }
   }
-  const auto& device = step.devices.at(reason.device);
+  std::string others;
+  for (const auto& [device, bytes] : works) {
+    if (device != step.devices[worst]) {
+      others += (others.empty() ? ", with " : ", ") + exact(bytes) + " on " + device;
+    }
+  }
   throw BudgetUnreachable(
-      "recals: no plan fits into " + exact(budgets[reason.device]) + " on " + device +
-          ". The smallest budget that works is " + exact(smallest[reason.device]) +
-          (others.empty() ? "" : ", with " + others) + "; what sets it is " + at_of(step, reason.at) + ".",
+      "recals: no plan fits into " + exact(budgets[worst]) + " on " + step.devices[worst] +
+          ". The smallest budget that works is " + exact(smallest.peak[worst]) + others + "; what sets it is " +
+          at_of(step, smallest.plan.predicted.peak[worst]) + ".",
       works);
 }
 
@@ -230,11 +235,14 @@ std::optional<size_t> first_over(const std::vector<int64_t>& peaks, const std::v
 }
 
 /// The smallest plan: as little as possible wherever there is a limit.
-plan::Infeasible smallest_of(const plan::StepGraph& step, std::vector<int64_t> budgets) {
+plan::Plan smallest_plan(const plan::StepGraph& step, std::vector<int64_t> budgets) {
   for (auto& budget : budgets) {
     budget = budget == plan::kNoBudget ? budget : 0;
   }
-  return std::get<plan::Infeasible>(plan::choose(step, budgets));
+  const auto reason = std::get<plan::Infeasible>(plan::choose(step, budgets));
+  auto choice = plan::choose(step, reason.smallest);
+  TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
+  return std::move(std::get<plan::Plan>(choice));
 }
 
 } // namespace
@@ -262,12 +270,9 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
       }
     }
   }
-  const auto reason = smallest_of(step, budgets);
-  auto choice = plan::choose(step, reason.smallest);
-  TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
-  auto smallest = try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets);
+  auto smallest = try_out(analysis, smallest_plan(step, budgets), budgets);
   if (first_over(smallest.peak, budgets)) {
-    unreachable(step, reason, budgets, smallest.peak);
+    unreachable(step, smallest);
   }
   return smallest;
 }
