@@ -61,6 +61,20 @@ auto without_gil(F work) {
   return work();
 }
 
+std::vector<Step> steps_between(const std::string& first, const std::string& last) {
+  const auto before = standard_pipeline(first);
+  auto steps = standard_pipeline(last);
+  steps.erase(steps.begin(), steps.begin() + static_cast<int64_t>(before.size()));
+  return steps;
+}
+
+/// The module of a job that is planned. All scripted modules of a Python process share one compilation unit, which knows
+/// no lock but the GIL, and this adds a type and methods to it.
+Module lowered(Job& job) {
+  run_pipeline(job, steps_between("boundaries", "lower"));
+  return job.module;
+}
+
 void bind_memory_tracker(py::module& m) {
   py::class_<MemoryTracker, std::shared_ptr<MemoryTracker>>(m, "MemoryTracker")
       .def_static("start", &MemoryTracker::start, py::arg("with_curve"))
@@ -104,13 +118,6 @@ GraphPass python_pass(const std::string& name, py::function function, const std:
   return {name, "a Python function", after, run};
 }
 
-std::vector<Step> steps_between(const std::string& first, const std::string& last) {
-  const auto before = standard_pipeline(first);
-  auto steps = standard_pipeline(last);
-  steps.erase(steps.begin(), steps.begin() + static_cast<int64_t>(before.size()));
-  return steps;
-}
-
 void bind_passes(py::module& m) {
   py::class_<Job, std::shared_ptr<Job>>(m, "Job")
       .def_readonly("graph", &Job::graph)
@@ -147,8 +154,7 @@ void bind_passes(py::module& m) {
   m.def("lower", [](const Module& module, const Job& planned) {
     Job job = planned;
     job.module = module;
-    without_gil([&] { run_pipeline(job, {{"lower", {}}}); });
-    return job.module;
+    return lowered(job);
   });
   m.def("remove_boundaries", [](torch::jit::Graph& graph) { return remove_boundaries(graph); });
   m.def("passes", [] {
@@ -213,10 +219,11 @@ PYBIND11_MODULE(_C, m) {
          const std::string& cost_model,
          const std::string& device,
          std::optional<int64_t> margin) {
-        auto arguments = arguments_of(module, method, inputs);
-        auto limits = limits_of(budgets);
-        const auto target = target_options(device, margin);
-        return without_gil([&] { return optimise(module, method, arguments, limits, cost_model, target); });
+        auto job =
+            job_of(module, method, arguments_of(module, method, inputs), cost_model, target_options(device, margin));
+        job.limits = limits_of(budgets);
+        without_gil([&] { run_pipeline(job, standard_pipeline("boundaries")); });
+        return lowered(job);
       });
   m.def("restore", &restore);
   m.def("is_lowered", &is_lowered);
