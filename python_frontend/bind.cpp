@@ -74,6 +74,7 @@ std::vector<Step> steps_between(const std::string& first, const std::string& las
 /// The module of a job that is planned. All scripted modules of a Python process share one compilation unit, which knows
 /// no lock but the GIL, and this adds a type and methods to it.
 Module lowered(Job& job) {
+  without_gil([&] { measure_changes(job); });
   run_pipeline(job, steps_between("boundaries", "lower"));
   return job.module;
 }
