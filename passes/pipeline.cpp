@@ -5,6 +5,7 @@
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
 #include "passes/meta/meta_kernels.h"
+#include "passes/plan/pins.h"
 #include "passes/plan/plan_json.h"
 #include "passes/registry.h"
 #include "passes/sizes/device_rules.h"
@@ -63,10 +64,11 @@ std::optional<c10::Device> planned_device(const TargetOptions& target) {
   if (!target.device) {
     return std::nullopt;
   }
-  TORCH_CHECK(
+  TORCH_CHECK_VALUE(
       target.device->is_cpu() || target.device->is_cuda(),
-      "recals: steps can be planned for the CPU and for CUDA devices, not for ",
-      *target.device);
+      "recals: steps can be planned for the CPU and for CUDA devices, not for '",
+      *target.device,
+      "'");
   return target_of(*target.device, target).device;
 }
 
@@ -76,12 +78,12 @@ Analysis specialise_step(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const TargetOptions& target) {
+    const StepOptions& options) {
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
-  analysis.flat = specialise(module._ivalue(), method, inputs, planned_device(target));
-  analysis.target = target_of(analysis.flat.device, target);
-  analysis.has_target = target.device.has_value();
+  analysis.flat = specialise(module._ivalue(), method, inputs, planned_device(options.target));
+  analysis.target = target_of(analysis.flat.device, options.target);
+  analysis.has_target = options.target.device.has_value();
   return analysis;
 }
 
@@ -89,7 +91,7 @@ void size_step(
     Analysis& analysis,
     const Module& module,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model) {
+    const StepOptions& options) {
   c10::InferenceMode no_inference(false);
   {
     const MetaKernels kernels; // not around what is measured below
@@ -100,7 +102,7 @@ void size_step(
     }
     analysis.program = compile_for_meta(analysis.flat.graph, analysis.target.device.type());
   }
-  const auto choice = chosen_cost_model(cost_model);
+  const auto choice = chosen_cost_model(options.cost_model);
   const bool profile = choice == kProfile;
   analysis.cost_model = cost_model_for(profile ? "built-in" : choice, analysis.target.name());
   TORCH_CHECK(
@@ -119,9 +121,8 @@ Analysis analyse(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model,
-    const TargetOptions& target) {
-  auto job = job_of(module, method, inputs, cost_model, target);
+    const StepOptions& options) {
+  auto job = job_of(module, method, inputs, options);
   run_pipeline(job, standard_pipeline("sizes"));
   return std::move(*job.analysis);
 }
@@ -168,14 +169,16 @@ std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
     const plan::StepGraph& step,
     const plan::Infeasible& reason,
     const std::vector<int64_t>& budgets,
-    int64_t smallest) {
+    int64_t smallest,
+    int64_t without_pins) {
   const auto& device = step.devices.at(reason.device);
+  const auto exact = [](int64_t bytes) { return plan::human_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; };
   throw BudgetUnreachable(
-      "recals: no plan fits into " + plan::human_bytes(budgets[reason.device]) + " (" +
-          std::to_string(budgets[reason.device]) + " bytes) on " + device + ". The smallest budget that works is " +
-          plan::human_bytes(smallest) + " (" + std::to_string(smallest) + " bytes); what sets it is " +
-          at_of(step, reason.at) + ".",
-      {{device, smallest}});
+      "recals: no plan fits into " + exact(budgets[reason.device]) + " on " + device +
+          ". The smallest budget that works is " + exact(smallest) + "; what sets it is " + at_of(step, reason.at) +
+          "." + (without_pins < smallest ? " Without the pins it would be " + exact(without_pins) + "." : ""),
+      {{device, smallest}},
+      {{device, without_pins}});
 }
 
 /// The graph under the plan, run dry.
@@ -202,9 +205,39 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
 
 } // namespace
 
-Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits) {
+namespace {
+
+struct Smallest {
+  Planned planned;
+  plan::Infeasible reason; ///< what sets its peak
+};
+
+/// As little as possible wherever there is a budget. `step`: that of the analysis, or with other policies.
+Smallest smallest_plan(const Analysis& analysis, const plan::StepGraph& step, const std::vector<int64_t>& budgets) {
+  const auto nothing = plan::choose(step, std::vector<int64_t>(budgets.size(), 0));
+  auto reason = std::get<plan::Infeasible>(nothing);
+  auto choice = plan::choose(step, reason.smallest);
+  TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
+  return {try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets), std::move(reason)};
+}
+
+bool has_must(const plan::StepGraph& step) {
+  return std::any_of(step.storages.begin(), step.storages.end(), [](const plan::Storage& storage) {
+    return storage.policy == plan::Policy::MustSave || storage.policy == plan::Policy::MustRecompute;
+  });
+}
+
+int64_t smallest_peak_without_pins(const Analysis& analysis, const std::vector<int64_t>& budgets) {
+  auto free = analysis.sizes.step;
+  TORCH_INTERNAL_ASSERT(!plan::set_policies(free, {}));
+  return smallest_plan(analysis, free, budgets).planned.peak;
+}
+
+} // namespace
+
+Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
-  const auto budgets = budgets_of(step, limits, analysis.sizes.peak);
+  const auto budgets = budgets_of(step, options.limits, analysis.sizes.peak);
   // A plan is run dry before it is trusted. Where the run needs more than the simulator said, the planner is asked again
   // for so much less; the last resort is its smallest plan.
   std::vector<int64_t> asked = budgets;
@@ -220,15 +253,13 @@ Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Li
     }
     asked[0] -= std::max<int64_t>(planned.peak - budgets[0], 1);
   }
-  auto choice = plan::choose(step, std::vector<int64_t>(budgets.size(), 0));
-  const auto reason = std::get<plan::Infeasible>(choice);
-  choice = plan::choose(step, reason.smallest);
-  TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
-  auto smallest = try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets);
-  if (smallest.peak > budgets[0]) {
-    unreachable(step, reason, budgets, smallest.peak);
+  auto smallest = smallest_plan(analysis, step, budgets);
+  if (smallest.planned.peak > budgets[0]) {
+    const auto peak = smallest.planned.peak;
+    const auto without_pins = has_must(step) ? smallest_peak_without_pins(analysis, budgets) : peak;
+    unreachable(step, smallest.reason, budgets, peak, without_pins);
   }
-  return smallest;
+  return std::move(smallest.planned);
 }
 
 void measure_again(const Analysis& analysis, Planned& planned) {
@@ -240,6 +271,7 @@ void measure_again(const Analysis& analysis, Planned& planned) {
             std::to_string(planned.peak) + " bytes) on " + device + ", above the budget of " +
             plan::human_bytes(planned.budgets[0]) + " (" + std::to_string(planned.budgets[0]) +
             " bytes). Let the pass run after 'graph', so that the plan is made for what it does.",
+        {{device, planned.peak}},
         {{device, planned.peak}});
   }
 }
@@ -248,11 +280,8 @@ Module optimise(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::map<std::string, plan::Limit>& limits,
-    const std::string& cost_model,
-    const TargetOptions& target) {
-  auto job = job_of(module, method, inputs, cost_model, target);
-  job.limits = limits;
+    const StepOptions& options) {
+  auto job = job_of(module, method, inputs, options);
   run_pipeline(job, standard_pipeline());
   return job.module;
 }
@@ -298,12 +327,11 @@ Report report_of(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model,
-    const TargetOptions& target) {
+    const StepOptions& options) {
   if (!is_lowered(module)) {
-    return report_of(analyse(module, method, inputs, cost_model, target));
+    return report_of(analyse(module, method, inputs, options));
   }
-  const auto analysis = analyse(restore(module), method, inputs, cost_model, target);
+  const auto analysis = analyse(restore(module), method, inputs, options);
   const auto step = lowered_step(module);
   if (step.method != method || step.attributes != analysis.flat.attributes) {
     return report_of(analysis); // what a call would run

@@ -9,6 +9,7 @@
 
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
+#include "passes/plan/pins.h"
 #include "passes/plan/plan_json.h"
 #include "passes/verify/verify.h"
 #include "runtime/graph_passes.h"
@@ -44,7 +45,7 @@ bool run_graph(Job& job, const PassOptions&) {
   if (is_lowered(job.module)) {
     job.module = restore(job.module);
   }
-  job.analysis = specialise_step(job.module, job.method, job.inputs, job.target);
+  job.analysis = specialise_step(job.module, job.method, job.inputs, job.options);
   job.graph = job.analysis->flat.graph;
   job.planned.reset();
   job.sized.clear();
@@ -55,14 +56,16 @@ bool run_graph(Job& job, const PassOptions&) {
 bool run_sizes(Job& job, const PassOptions&) {
   need(job.analysis.has_value() && job.graph != nullptr, "sizes", "graph");
   job.analysis->flat.graph = job.graph;
-  size_step(*job.analysis, job.module, job.inputs, job.cost_model);
+  size_step(*job.analysis, job.module, job.inputs, job.options);
   job.sized = text_of(job.graph);
   return false;
 }
 
 bool run_plan(Job& job, const PassOptions&) {
   need_sized_graph(job, "plan");
-  job.planned = plan_step(*job.analysis, job.limits);
+  const auto bad = plan::set_policies(job.analysis->sizes.step, job.options.pins);
+  TORCH_CHECK_VALUE(!bad, "recals: ", bad->message);
+  job.planned = plan_step(*job.analysis, job.options);
   return false;
 }
 
@@ -80,11 +83,7 @@ bool run_remove_boundaries(Job& job, const PassOptions&) {
 }
 
 bool run_lower(Job& job, const PassOptions&) {
-  need(!job.marked.empty(), "lower", "boundaries");
-  if (text_of(job.graph) != job.marked) {
-    job.planned->graph = job.graph;
-    measure_again(*job.analysis, *job.planned);
-  }
+  measure_changes(job);
   auto flat = job.analysis->flat;
   flat.graph = job.graph;
   job.module = lower(
@@ -208,15 +207,23 @@ Job job_of(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model,
-    const TargetOptions& target) {
+    const StepOptions& options) {
   Job job;
   job.module = module;
   job.method = method;
   job.inputs = inputs;
-  job.cost_model = cost_model;
-  job.target = target;
+  job.options = options;
   return job;
+}
+
+void measure_changes(Job& job) {
+  need(!job.marked.empty(), "lower", "boundaries");
+  auto text = text_of(job.graph);
+  if (text != job.marked) {
+    job.planned->graph = job.graph;
+    measure_again(*job.analysis, *job.planned);
+    job.marked = std::move(text);
+  }
 }
 
 std::vector<Pass> all_passes() {

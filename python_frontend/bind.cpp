@@ -6,6 +6,7 @@
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
 #include "passes/pipeline.h"
+#include "passes/plan/pins.h"
 #include "passes/plan/plan_json.h"
 #include "passes/registry.h"
 #include "runtime/counters.h"
@@ -44,14 +45,16 @@ std::map<std::string, plan::Limit> limits_of(const std::map<std::string, std::st
   return limits;
 }
 
-/// "" and None: not given.
-TargetOptions target_options(const std::string& device, std::optional<int64_t> workspace_margin) {
-  TargetOptions options;
-  if (!device.empty()) {
-    options.device = c10::Device(device);
+std::vector<plan::Pin> pins_of(const std::vector<std::pair<std::string, std::string>>& texts) {
+  std::vector<plan::Pin> pins;
+  for (const auto& [pattern, text] : texts) {
+    auto parsed = plan::parse_policy(text);
+    if (auto* bad = std::get_if<plan::BadPin>(&parsed)) {
+      throw py::value_error("recals: the pin '" + pattern + "': " + bad->message);
+    }
+    pins.push_back({pattern, std::get<plan::Policy>(parsed)});
   }
-  options.workspace_margin = workspace_margin;
-  return options;
+  return pins;
 }
 
 /// The autograd engine of a Python process must not be entered with the GIL held.
@@ -59,6 +62,47 @@ template <typename F>
 auto without_gil(F work) {
   py::gil_scoped_release release;
   return work();
+}
+
+std::vector<Step> steps_between(const std::string& first, const std::string& last) {
+  const auto before = standard_pipeline(first);
+  auto steps = standard_pipeline(last);
+  steps.erase(steps.begin(), steps.begin() + static_cast<int64_t>(before.size()));
+  return steps;
+}
+
+/// The module of a job that is planned. All scripted modules of a Python process share one compilation unit, which knows
+/// no lock but the GIL, and this adds a type and methods to it.
+Module lowered(Job& job) {
+  without_gil([&] { measure_changes(job); });
+  run_pipeline(job, steps_between("boundaries", "lower"));
+  return job.module;
+}
+
+/// Written only: recals/arguments.py fills them in.
+void bind_options(py::module& m) {
+  py::class_<StepOptions>(m, "StepOptions")
+      .def(py::init())
+      .def_property(
+          "budgets",
+          nullptr,
+          [](StepOptions& options, const std::map<std::string, std::string>& budgets) {
+            options.limits = limits_of(budgets);
+          })
+      .def_readwrite("cost_model", &StepOptions::cost_model)
+      .def_property(
+          "pins",
+          nullptr,
+          [](StepOptions& options, const std::vector<std::pair<std::string, std::string>>& pins) {
+            options.pins = pins_of(pins);
+          })
+      .def_property(
+          "target_device",
+          nullptr,
+          [](StepOptions& options, const std::string& device) { options.target.device = c10::Device(device); })
+      .def_property("workspace_margin", nullptr, [](StepOptions& options, int64_t bytes) {
+        options.target.workspace_margin = bytes;
+      });
 }
 
 void bind_memory_tracker(py::module& m) {
@@ -104,16 +148,10 @@ GraphPass python_pass(const std::string& name, py::function function, const std:
   return {name, "a Python function", after, run};
 }
 
-std::vector<Step> steps_between(const std::string& first, const std::string& last) {
-  const auto before = standard_pipeline(first);
-  auto steps = standard_pipeline(last);
-  steps.erase(steps.begin(), steps.begin() + static_cast<int64_t>(before.size()));
-  return steps;
-}
-
 void bind_passes(py::module& m) {
   py::class_<Job, std::shared_ptr<Job>>(m, "Job")
       .def_readonly("graph", &Job::graph)
+      .def_property_readonly("options", [](const Job& job) { return job.options; })
       .def_property_readonly("attributes", [](const Job& job) { return job.analysis->flat.attributes; })
       .def_property_readonly("peak", [](const Job& job) { return job.planned->peak; })
       .def_property_readonly("simulated_peak", [](const Job& job) { return job.planned->simulated_peak; })
@@ -122,33 +160,37 @@ void bind_passes(py::module& m) {
           [](const Job& job) {
             return job.planned ? report_of(*job.analysis, *job.planned) : report_of(*job.analysis);
           })
+      .def(
+          "storages",
+          [](const Job& job) {
+            const auto& step = job.analysis->sizes.step;
+            std::vector<std::tuple<std::string, std::string, std::string, int64_t>> storages;
+            for (const auto& storage : step.storages) {
+              const auto& producer = step.nodes[storage.producer];
+              storages.emplace_back(producer.op, producer.module, storage.name, storage.bytes);
+            }
+            return storages;
+          })
       .def("plan", [](const Job& job) {
         return plan::to_json(job.analysis->sizes.step, job.planned->plan, job.planned->budgets);
       });
   m.def(
       "analyse",
-      [](const Module& module,
-         const std::string& method,
-         const py::tuple& inputs,
-         const std::string& cost_model,
-         const std::string& device,
-         std::optional<int64_t> margin) {
-        auto job = std::make_shared<Job>(
-            job_of(module, method, arguments_of(module, method, inputs), cost_model, target_options(device, margin)));
+      [](const Module& module, const std::string& method, const py::tuple& inputs, const StepOptions& options) {
+        auto job = std::make_shared<Job>(job_of(module, method, arguments_of(module, method, inputs), options));
         without_gil([&] { run_pipeline(*job, standard_pipeline("sizes")); });
         return job;
       });
-  m.def("plan_step", [](const Job& analysed, const std::map<std::string, std::string>& budgets) {
+  m.def("plan_step", [](const Job& analysed, const StepOptions& options) {
     auto job = std::make_shared<Job>(analysed);
-    job->limits = limits_of(budgets);
+    job->options = options;
     without_gil([&] { run_pipeline(*job, steps_between("sizes", "boundaries")); });
     return job;
   });
-  m.def("lower", [](const Module& module, const Job& planned) {
+  m.def("lower", [](const Job& planned, const std::optional<Module>& module) {
     Job job = planned;
-    job.module = module;
-    without_gil([&] { run_pipeline(job, {{"lower", {}}}); });
-    return job.module;
+    job.module = module.value_or(job.module);
+    return lowered(job);
   });
   m.def("remove_boundaries", [](torch::jit::Graph& graph) { return remove_boundaries(graph); });
   m.def("passes", [] {
@@ -168,15 +210,9 @@ void bind_reports(py::module& m) {
   py::class_<Report>(m, "Report").def("text", &to_text, py::arg("rows")).def("json", &to_json);
   m.def(
       "report",
-      [](const Module& module,
-         const std::string& method,
-         const py::tuple& inputs,
-         const std::string& cost_model,
-         const std::string& device,
-         std::optional<int64_t> margin) {
+      [](const Module& module, const std::string& method, const py::tuple& inputs, const StepOptions& options) {
         auto arguments = arguments_of(module, method, inputs);
-        const auto target = target_options(device, margin);
-        return without_gil([&] { return report_of(module, method, arguments, cost_model, target); });
+        return without_gil([&] { return report_of(module, method, arguments, options); });
       });
   m.def("calibrated_path", &calibrated_path);
   m.def("cost_model_text", [](const std::string& choice, const std::string& device) {
@@ -194,30 +230,18 @@ PYBIND11_MODULE(_C, m) {
       }
     } catch (const BudgetUnreachable& error) {
       py::object type = py::module::import("recals._errors").attr("BudgetError");
-      py::object value = type(error.what(), error.smallest);
+      py::object value = type(error.what(), error.smallest, error.smallest_without_pins);
       PyErr_SetObject(type.ptr(), value.ptr());
     } catch (const BadBudget& error) {
       PyErr_SetString(PyExc_ValueError, error.what());
+    } catch (const c10::ValueError& error) {
+      PyErr_SetString(PyExc_ValueError, error.what_without_backtrace());
     } catch (const c10::Error& error) {
       py::object type = py::module::import("recals._errors").attr("RecalsError");
       PyErr_SetString(type.ptr(), error.what_without_backtrace());
     }
   });
 
-  m.def(
-      "optimise",
-      [](const Module& module,
-         const std::string& method,
-         const py::tuple& inputs,
-         const std::map<std::string, std::string>& budgets,
-         const std::string& cost_model,
-         const std::string& device,
-         std::optional<int64_t> margin) {
-        auto arguments = arguments_of(module, method, inputs);
-        auto limits = limits_of(budgets);
-        const auto target = target_options(device, margin);
-        return without_gil([&] { return optimise(module, method, arguments, limits, cost_model, target); });
-      });
   m.def("restore", &restore);
   m.def("is_lowered", &is_lowered);
   m.def("plan_of", &plan_of);
@@ -239,6 +263,7 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("reset_counters", &reset_counters);
   bind_memory_tracker(m);
+  bind_options(m);
   bind_passes(m);
   bind_reports(m);
 }

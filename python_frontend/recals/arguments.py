@@ -1,12 +1,15 @@
-"""What users pass, checked and brought into the form that the extension takes."""
+"""What users pass, brought into the form that the extension takes. What the extension checks is not checked here."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils.checkpoint import CheckpointPolicy
+
+from recals._load import _C
 
 Budget = int | str | Mapping[str, int | str]
 """Bytes, "512MiB", "50%" of the plain step's own peak, or one of those for each device by name."""
@@ -16,6 +19,12 @@ CostModel = str | os.PathLike[str]
 
 Device: TypeAlias = str | torch.device
 """A device by name, "cuda:0"."""
+
+Policy: TypeAlias = CheckpointPolicy | str
+"""What is said about a saved tensor: a member of torch's enum, or its name in lower case, "must_save"."""
+
+Pins: TypeAlias = Mapping[str, Policy] | Callable[[str, str, str, int], Policy | None]
+"""From patterns to policies, or a function that is asked for the policy of each storage."""
 
 
 def cost_model_text(cost_model: CostModel | None) -> str:
@@ -42,18 +51,6 @@ def device_name(device: object) -> str:
     except RuntimeError as error:
         raise ValueError(f"recals: there is no device {device!r}: {str(error).splitlines()[0]}") from None
     return "cuda:0" if str(parsed) == "cuda" else str(parsed)
-
-
-def target_arguments(target_device: Device | None, workspace_margin: int | None) -> tuple[str, int | None]:
-    """As the extension takes them; "" leaves the step where the module is."""
-    name = "" if target_device is None else device_name(target_device)
-    if name and name.split(":")[0] not in ("cpu", "cuda"):
-        raise ValueError(f"recals: steps can be planned for the CPU and for CUDA devices, not for {name!r}")
-    if workspace_margin is not None and (isinstance(workspace_margin, bool) or not isinstance(workspace_margin, int)):
-        raise TypeError(f"recals: workspace_margin is a number of bytes, not {workspace_margin!r}")
-    if workspace_margin is not None and workspace_margin < 0:
-        raise ValueError(f"recals: workspace_margin is negative: {workspace_margin} bytes")
-    return name, workspace_margin
 
 
 def script_module(module: object, what: str) -> torch.jit.ScriptModule:
@@ -96,3 +93,54 @@ def limits(budget: object) -> dict[str, str]:
             raise ValueError("recals: the budget names no device")
         return {device_name(device): limit_text(limit) for device, limit in budget.items()}
     return {"": limit_text(budget)}
+
+
+def step_options(
+    *,
+    cost_model: CostModel | None,
+    target_device: Device | None,
+    workspace_margin: int | None,
+) -> Any:
+    """What a step is analysed with."""
+    options = _C.StepOptions()
+    options.cost_model = cost_model_text(cost_model)
+    if target_device is not None:
+        options.target_device = device_name(target_device)
+    if workspace_margin is not None:
+        if isinstance(workspace_margin, bool) or not isinstance(workspace_margin, int):
+            raise TypeError(f"recals: workspace_margin is a number of bytes, not {workspace_margin!r}")
+        options.workspace_margin = workspace_margin
+    return options
+
+
+def policy_text(policy: object, subject: str) -> str:
+    """A policy as the extension parses it."""
+    if isinstance(policy, CheckpointPolicy):
+        return str(policy.name)
+    if not isinstance(policy, str):
+        raise TypeError(
+            f"recals: the policy of {subject} is a CheckpointPolicy, or the name of one such as 'must_save', "
+            f"not {policy!r}"
+        )
+    return policy
+
+
+def pin_texts(pins: Pins | None, analysed: Any) -> list[tuple[str, str]]:
+    """Patterns and policies as the extension takes them. `analysed`: its handle of the step, whose storages a function
+    is asked for."""
+    if pins is None:
+        return []
+    if callable(pins):
+        asked = [(name, pins(op, module, name, size)) for op, module, name, size in analysed.storages()]
+        return [(f"value:{name}", policy_text(policy, name)) for name, policy in asked if policy is not None]
+    if not isinstance(pins, Mapping):
+        raise TypeError(f"recals: pins are a dict from patterns to policies, or a function, not {type(pins).__name__}")
+    return [(str(pattern), policy_text(policy, repr(pattern))) for pattern, policy in pins.items()]
+
+
+def planning_options(analysed: Any, budget: Budget, pins: Pins | None) -> Any:
+    """What the step that `analysed` holds was analysed with, and what a plan is to be made for."""
+    options = analysed.options
+    options.budgets = limits(budget)
+    options.pins = pin_texts(pins, analysed)
+    return options

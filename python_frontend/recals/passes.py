@@ -21,11 +21,11 @@ from recals.arguments import (
     Budget,
     CostModel,
     Device,
-    cost_model_text,
+    Pins,
     example_tuple,
-    limits,
+    planning_options,
     script_module,
-    target_arguments,
+    step_options,
 )
 from recals.report import Report, report_from
 
@@ -100,17 +100,18 @@ def analyse(
     """passes/graph and passes/sizes, and the passes that were registered after them. Errors are those of
     `recals.optimize`."""
     module = script_module(module, "analyse")
-    target = target_arguments(target_device, workspace_margin)
     inputs = example_tuple(example_inputs)
-    return Analysis(_C.analyse(module._c, method, inputs, cost_model_text(cost_model), *target), method)
+    options = step_options(cost_model=cost_model, target_device=target_device, workspace_margin=workspace_margin)
+    return Analysis(_C.analyse(module._c, method, inputs, options), method)
 
 
-def plan(analysis: Analysis, budget: Budget) -> Planned:
-    """passes/plan and passes/boundaries, and the passes that were registered after them.
+def plan(analysis: Analysis, budget: Budget, *, pins: Pins | None = None) -> Planned:
+    """passes/plan and passes/boundaries, and the passes that were registered after them. `pins`: as for
+    `recals.optimize`.
 
     Raises BudgetError, ValueError.
     """
-    return Planned(_C.plan_step(analysis._handle, limits(budget)))
+    return Planned(_C.plan_step(analysis._handle, planning_options(analysis._handle, budget, pins)))
 
 
 def remove_boundaries(graph: torch._C.Graph) -> bool:
@@ -121,7 +122,7 @@ def remove_boundaries(graph: torch._C.Graph) -> bool:
 def lower(module: torch.jit.ScriptModule, planned: Planned) -> torch.jit.ScriptModule:
     """passes/lower: the rewritten module. `module` must be the one that was analysed."""
     module = script_module(module, "lower")
-    return wrap_cpp_module(_C.lower(module._c, planned._handle))
+    return wrap_cpp_module(_C.lower(planned._handle, module._c))
 
 
 def available() -> dict[str, str]:
