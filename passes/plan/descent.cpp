@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "passes/plan/floor.h"
 #include "passes/plan/planner.h"
 
 namespace recals::plan {
@@ -88,8 +89,9 @@ Descent::Descent(
   step_.set_choices(starts_.plain());
   lowest_ = point_of(state_of(step_));
   plain_peak_ = lowest_.peak;
+  const std::vector<PeakPoint> floor = floor_of(index);
   for (const int d : limited_devices(unit)) {
-    floor_ = std::max(floor_, scaled_up(step_.floor(d), unit_[reference_], unit_[d]));
+    floor_ = std::max(floor_, scaled_up(floor[d].bytes, unit_[reference_], unit_[d]));
   }
   next_starts_ = static_cast<int64_t>(static_cast<double>(plain_peak_) * kStarts);
   if (options.storages.size() > search.most_chained) {
@@ -171,7 +173,7 @@ int64_t Descent::level_below(int64_t peak, int64_t top, double ratio) const {
 }
 
 bool Descent::next() {
-  if (at_end_ || lowest_.peak <= 0 || options_.storages.empty()) {
+  if (at_end_ || lowest_.peak <= floor_ || options_.storages.empty()) {
     return false;
   }
   const Point before = lowest_;
@@ -190,7 +192,7 @@ bool Descent::next() {
   if (range_of(level) > range && go_to_anchor(range_of(level), range_of(level))) {
     return true;
   }
-  if (reach(level) || reach_hot(level)) {
+  if (level >= floor_ && (reach(level) || reach_hot(level))) {
     // Where it fell into a later range that has an anchor, the anchor is what everybody meets there.
     go_to_anchor(range + 1, range_of(lowest_.peak));
     return true;
@@ -200,7 +202,7 @@ bool Descent::next() {
   }
   at_end_ = true;
   // The end lies between the level and the last point.
-  int64_t impossible = level; // as far as we know
+  int64_t impossible = std::max(level, floor_ - 1); // the one as far as we know, the other for sure
   while (lowest_.peak - impossible > std::max<int64_t>(lowest_.peak / 400, 1)) {
     const int64_t middle = impossible + (lowest_.peak - impossible) / 2;
     if (!reach_hot(middle)) {

@@ -217,9 +217,6 @@ int misses_preference(Policy policy, Fate fate) {
 IncrementalSimulator::IncrementalSimulator(const StepIndex& index, const std::vector<int64_t>& limits)
     : index_(index), replays_(index, *this) {
   build_moments();
-  for (const std::vector<double>& curve : base_) {
-    floor_.push_back(curve.empty() ? 0 : static_cast<int64_t>(*std::max_element(curve.begin(), curve.end())));
-  }
 
   double total = 0;
   for (const double seconds : index_.seconds) {

@@ -124,10 +124,6 @@ class IncrementalSimulator {
   /// The sum over moments and devices of the share by which a moment is above the device's limit; 0 if all fits.
   double violation();
   int64_t peak(int device);
-  /// What the device holds at least, whatever the choices: the most that nodes, gradients and temporaries take.
-  int64_t floor(int device) const {
-    return floor_[device];
-  }
 
   bool replays(int node) const {
     return component_of_[node] >= 0;
@@ -210,7 +206,6 @@ class IncrementalSimulator {
   std::vector<int64_t> ticks_of_; ///< per node
   std::vector<int64_t> recipe_ticks_of_; ///< per node
   double seconds_per_tick_ = 1;
-  std::vector<int64_t> floor_; ///< per device
   std::vector<int> curve_of_; ///< per device; -1: no limit
   std::vector<MemoryCurve> curves_;
   std::vector<int> device_of_curve_;
