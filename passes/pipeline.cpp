@@ -42,7 +42,7 @@ void take_names(const Analysis& analysis, const Program& program, DryRun& sizes)
 
 /// The step of `program` run dry, with the names and times of the analysis.
 DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& program, const c10::IValue& self) {
-  auto sizes = dry_run(program, self, analysis.inputs, analysis.target, analysis.cost_model);
+  auto sizes = dry_run(program, self, analysis.inputs, analysis.targets);
   // A pass behind the plan may have changed the nodes; they go by their own names and estimates then.
   const bool same_nodes = program->nodes.size() == analysis.program->nodes.size();
   if (program != analysis.program && same_nodes) {
@@ -67,8 +67,8 @@ std::optional<c10::Device> planned_device(const TargetOptions& target) {
       target.device->is_cpu() || target.device->is_cuda(),
       "recals: steps can be planned for the CPU and for CUDA devices, not for '",
       *target.device,
-      "'");
-  return target_of(*target.device, target).device;
+      "', unless module and inputs are there");
+  return DeviceTable::with_index(*target.device);
 }
 
 } // namespace
@@ -80,9 +80,10 @@ Analysis specialise_step(
     const StepOptions& options) {
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
-  analysis.flat = specialise(module._ivalue(), method, inputs, planned_device(options.target));
-  analysis.target = target_of(analysis.flat.device, options.target);
-  analysis.has_target = options.target.device.has_value();
+  const auto device = planned_device(options.target);
+  analysis.flat = specialise(module._ivalue(), method, inputs, device);
+  analysis.target = options.target;
+  analysis.target.device = device;
   return analysis;
 }
 
@@ -92,24 +93,25 @@ void size_step(
     const std::vector<c10::IValue>& inputs,
     const StepOptions& options) {
   c10::InferenceMode no_inference(false);
+  auto& devices = analysis.flat.devices;
   {
-    const MetaKernels kernels; // not around what is measured below
-    analysis.twin = meta_twin(module._ivalue());
+    const MetaKernels kernels(devices); // not around what is measured below
+    analysis.twin = meta_twin(module._ivalue(), devices, analysis.target.device);
     analysis.inputs.clear();
     for (const auto& input : analysis.flat.inputs) {
       collect_tensors(input, analysis.inputs);
     }
-    analysis.program = compile_for_meta(analysis.flat.graph, analysis.target.device.type());
+    analysis.program = compile_for_meta(analysis.flat.graph, devices);
   }
   const auto choice = chosen_cost_model(options.cost_model);
   const bool profile = choice == kProfile;
-  analysis.cost_model = cost_model_for(profile ? "built-in" : choice, analysis.target.name());
+  analysis.targets = targets_of(devices, profile ? "built-in" : choice, analysis.target.workspace_margin);
   TORCH_CHECK(
-      !profile || !analysis.has_target,
+      !profile || !analysis.target.device,
       "recals: cost_model=\"profile\" measures the nodes where the module is, which tells nothing of a target device. "
       "Move "
       "module and inputs to ",
-      analysis.target.name(),
+      *analysis.target.device,
       ", or take another cost model.");
   analysis.measured_seconds =
       profile ? measure_nodes(analysis.flat.graph, module._ivalue(), inputs) : std::vector<double>();
@@ -126,27 +128,26 @@ Analysis analyse(
   return std::move(*job.analysis);
 }
 
-namespace {
-
 std::vector<int64_t> budgets_of(
-    const plan::StepGraph& step,
+    const std::vector<std::string>& devices,
     const std::map<std::string, plan::Limit>& limits,
-    int64_t plain_peak) {
-  std::vector<int64_t> budgets(step.devices.size(), plan::kNoBudget);
+    const std::vector<int64_t>& plain_peaks) {
+  std::vector<int64_t> budgets(devices.size(), plan::kNoBudget);
+  const bool accelerated = std::any_of(devices.begin(), devices.end(), [](const auto& name) { return name != "cpu"; });
   for (const auto& [name, limit] : limits) {
-    if (name.empty()) {
-      budgets.assign(budgets.size(), plan::bytes_of(limit, plain_peak));
-      continue;
+    if (!name.empty() && std::find(devices.begin(), devices.end(), name) == devices.end()) {
+      throw BadBudget("recals: there is a budget for '" + name + "', but the step runs on " + c10::Join(", ", devices));
     }
-    auto device = std::find(step.devices.begin(), step.devices.end(), name);
-    if (device == step.devices.end()) {
-      throw BadBudget(
-          "recals: there is a budget for '" + name + "', but the step runs on " + c10::Join(", ", step.devices));
+    for (size_t d = 0; d < devices.size(); ++d) {
+      if (name.empty() ? !accelerated || devices[d] != "cpu" : devices[d] == name) {
+        budgets[d] = plan::bytes_of(limit, plain_peaks[d]);
+      }
     }
-    budgets[device - step.devices.begin()] = plan::bytes_of(limit, plain_peak);
   }
   return budgets;
 }
+
+namespace {
 
 std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
   auto describe = [&](int node) {
@@ -164,47 +165,83 @@ std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
   return label >= 0 ? step.backward_ops.at(label) + " in the backward" : "the backward";
 }
 
+std::string exact(int64_t bytes) {
+  return plan::human_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
+}
+
+/// `smallest`: per device, bytes that work all together.
 [[noreturn]] void unreachable(
     const plan::StepGraph& step,
     const plan::Infeasible& reason,
     const std::vector<int64_t>& budgets,
-    int64_t smallest) {
+    const std::vector<int64_t>& smallest) {
+  std::map<std::string, int64_t> works;
+  std::string others;
+  for (size_t d = 0; d < budgets.size(); ++d) {
+    if (budgets[d] == plan::kNoBudget) {
+      continue;
+    }
+    works[step.devices[d]] = smallest[d];
+    if (static_cast<int>(d) != reason.device) {
+      others += (others.empty() ? "" : ", ") + exact(smallest[d]) + " on " + step.devices[d];
+    }
+  }
   const auto& device = step.devices.at(reason.device);
   throw BudgetUnreachable(
-      "recals: no plan fits into " + plan::human_bytes(budgets[reason.device]) + " (" +
-          std::to_string(budgets[reason.device]) + " bytes) on " + device + ". The smallest budget that works is " +
-          plan::human_bytes(smallest) + " (" + std::to_string(smallest) + " bytes); what sets it is " +
-          at_of(step, reason.at) + ".",
-      {{device, smallest}});
+      "recals: no plan fits into " + exact(budgets[reason.device]) + " on " + device +
+          ". The smallest budget that works is " + exact(smallest[reason.device]) +
+          (others.empty() ? "" : ", with " + others) + "; what sets it is " + at_of(step, reason.at) + ".",
+      works);
 }
 
 /// The graph under the plan, run dry.
 void take_peak(const Analysis& analysis, Planned& planned) {
-  planned.sizes =
-      sizes_of(analysis, compile_for_meta(planned.graph, analysis.target.device.type()), analysis.twin.value);
+  planned.sizes = sizes_of(analysis, compile_for_meta(planned.graph, analysis.flat.devices), analysis.twin.value);
   planned.peak = planned.sizes.peak;
-  planned.plan.predicted.peak[0].bytes = planned.sizes.peak;
-  planned.plan.predicted.held[0] = planned.sizes.held;
+  for (size_t d = 0; d < planned.peak.size(); ++d) {
+    planned.plan.predicted.peak[d].bytes = planned.sizes.peak[d];
+    planned.plan.predicted.held[d] = planned.sizes.held[d];
+  }
 }
 
 /// The plan in the graph, run dry.
 Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int64_t>& budgets) {
   Planned planned;
   planned.budgets = budgets;
-  planned.simulated_peak = plan.predicted.peak[0].bytes;
+  for (const auto& point : plan.predicted.peak) {
+    planned.simulated_peak.push_back(point.bytes);
+  }
   planned.graph = analysis.flat.graph->copy();
-  const auto numbering = compile_for_meta(planned.graph, analysis.target.device.type());
+  const auto numbering = compile_for_meta(planned.graph, analysis.flat.devices);
   insert_boundaries(planned.graph, *numbering, analysis.sizes, plan);
   planned.plan = std::move(plan);
   take_peak(analysis, planned);
   return planned;
 }
 
+/// The number of the first device that is above its budget.
+std::optional<size_t> first_over(const std::vector<int64_t>& peaks, const std::vector<int64_t>& budgets) {
+  for (size_t d = 0; d < peaks.size(); ++d) {
+    if (peaks[d] > budgets[d]) {
+      return d;
+    }
+  }
+  return std::nullopt;
+}
+
+/// The smallest plan: as little as possible wherever there is a limit.
+plan::Infeasible smallest_of(const plan::StepGraph& step, std::vector<int64_t> budgets) {
+  for (auto& budget : budgets) {
+    budget = budget == plan::kNoBudget ? budget : 0;
+  }
+  return std::get<plan::Infeasible>(plan::choose(step, budgets));
+}
+
 } // namespace
 
 Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
-  const auto budgets = budgets_of(step, options.limits, analysis.sizes.peak);
+  const auto budgets = budgets_of(step.devices, options.limits, analysis.sizes.peak);
   // A plan is run dry before it is trusted. Where the run needs more than the simulator said, the planner is asked again
   // for so much less; the last resort is its smallest plan.
   std::vector<int64_t> asked = budgets;
@@ -215,17 +252,21 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
       break;
     }
     auto planned = try_out(analysis, std::move(*plan), budgets);
-    if (planned.peak <= budgets[0]) {
+    const auto over = first_over(planned.peak, budgets);
+    if (!over) {
       return planned;
     }
-    asked[0] -= std::max<int64_t>(planned.peak - budgets[0], 1);
+    for (size_t d = 0; d < budgets.size(); ++d) {
+      if (planned.peak[d] > budgets[d]) {
+        asked[d] -= planned.peak[d] - budgets[d];
+      }
+    }
   }
-  auto choice = plan::choose(step, std::vector<int64_t>(budgets.size(), 0));
-  const auto reason = std::get<plan::Infeasible>(choice);
-  choice = plan::choose(step, reason.smallest);
+  const auto reason = smallest_of(step, budgets);
+  auto choice = plan::choose(step, reason.smallest);
   TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
   auto smallest = try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets);
-  if (smallest.peak > budgets[0]) {
+  if (first_over(smallest.peak, budgets)) {
     unreachable(step, reason, budgets, smallest.peak);
   }
   return smallest;
@@ -233,14 +274,13 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
 
 void measure_again(const Analysis& analysis, Planned& planned) {
   take_peak(analysis, planned);
-  if (planned.peak > planned.budgets[0]) {
-    const auto& device = analysis.sizes.step.devices[0];
+  if (const auto over = first_over(planned.peak, planned.budgets)) {
+    const auto& device = analysis.sizes.step.devices[*over];
     throw BudgetUnreachable(
-        "recals: a pass changed the planned graph, which now peaks at " + plan::human_bytes(planned.peak) + " (" +
-            std::to_string(planned.peak) + " bytes) on " + device + ", above the budget of " +
-            plan::human_bytes(planned.budgets[0]) + " (" + std::to_string(planned.budgets[0]) +
-            " bytes). Let the pass run after 'graph', so that the plan is made for what it does.",
-        {{device, planned.peak}});
+        "recals: a pass changed the planned graph, which now peaks at " + exact(planned.peak[*over]) + " on " + device +
+            ", above the budget of " + exact(planned.budgets[*over]) +
+            ". Let the pass run after 'graph', so that the plan is made for what it does.",
+        {{device, planned.peak[*over]}});
   }
 }
 
@@ -273,8 +313,8 @@ std::vector<int64_t> bytes_of_numbers(const Program& program, const std::vector<
 } // namespace
 
 Report report_of(const Analysis& analysis) {
-  if (!analysis.target.device.is_cpu()) {
-    return make_report(analysis.sizes); // the number stays on the host
+  if (analysis.flat.devices.number_of(c10::kCPU) < 0) {
+    return make_report(analysis.sizes); // the numbers stay on the host
   }
   return make_report(analysis.sizes, bytes_of_numbers(*analysis.program, analysis.sizes.differentiable));
 }
@@ -283,7 +323,7 @@ Report report_of(const Analysis& analysis, const Planned& planned) {
   auto report = make_report(planned.sizes);
   for (size_t d = 0; d < report.devices.size(); ++d) {
     auto& device = report.devices[d];
-    device.plain_peak = analysis.sizes.peak;
+    device.plain_peak = analysis.sizes.peak.at(d);
     if (planned.budgets.at(d) != plan::kNoBudget) {
       device.budget = planned.budgets[d];
     }
@@ -313,13 +353,15 @@ Report report_of(
       ". Optimise it for these inputs, or estimate recals.restore(module), the plain one.");
   Planned planned;
   planned.budgets = plan::budgets_in(plan_of(module));
-  const auto program = compile_for_meta(step.graph, analysis.target.device.type());
+  const auto program = compile_for_meta(step.graph, analysis.flat.devices);
   const auto& named = analysis.sizes.step.nodes;
   TORCH_CHECK(
       program->nodes.size() == named.size(),
       "recals: this module was rewritten by another version, which took its step apart differently. Optimise it "
       "again.");
-  planned.sizes = sizes_of(analysis, program, meta_twin(module._ivalue()).value);
+  auto devices = analysis.flat.devices;
+  const MetaKernels kernels(devices);
+  planned.sizes = sizes_of(analysis, program, meta_twin(module._ivalue(), devices, analysis.target.device).value);
   return report_of(analysis, planned);
 }
 
