@@ -1,7 +1,6 @@
 """A model over several devices, and what a step of it leaves behind on each."""
 
 import copy
-import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -92,7 +91,6 @@ class Step:
 
 def step(module: nn.Module, *inputs: Any, seed: int, between: Callable[[], Any] = lambda: None) -> Step:
     torch.manual_seed(seed)
-    gc.collect()
     with recals.track_memory() as memory:
         loss = module(*inputs)
         between()
