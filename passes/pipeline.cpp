@@ -5,6 +5,7 @@
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
 #include "passes/meta/meta_kernels.h"
+#include "passes/plan/pins.h"
 #include "passes/plan/plan_json.h"
 #include "passes/registry.h"
 #include "passes/sizes/device_rules.h"
@@ -169,29 +170,43 @@ std::string exact(int64_t bytes) {
   return plan::human_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
 }
 
-/// `smallest`: per device, bytes that work all together.
+/// `smallest`: the smallest plan, run dry; `without_pins`: bytes per device of the one that follows no MUST.
 [[noreturn]] void unreachable(
     const plan::StepGraph& step,
-    const plan::Infeasible& reason,
-    const std::vector<int64_t>& budgets,
-    const std::vector<int64_t>& smallest) {
+    const Planned& smallest,
+    const std::vector<int64_t>& without_pins) {
+  const auto& budgets = smallest.budgets;
   std::map<std::string, int64_t> works;
-  std::string others;
+  std::map<std::string, int64_t> works_without_pins;
+  size_t worst = 0; ///< the device that misses its budget by the largest factor
+  double factor = 0;
   for (size_t d = 0; d < budgets.size(); ++d) {
     if (budgets[d] == plan::kNoBudget) {
       continue;
     }
-    works[step.devices[d]] = smallest[d];
-    if (static_cast<int>(d) != reason.device) {
-      others += (others.empty() ? "" : ", ") + exact(smallest[d]) + " on " + step.devices[d];
+    works[step.devices[d]] = smallest.peak[d];
+    works_without_pins[step.devices[d]] = without_pins[d];
+    const double over = static_cast<double>(smallest.peak[d]) / static_cast<double>(std::max<int64_t>(budgets[d], 1));
+    if (over > factor) {
+      factor = over;
+      worst = d;
     }
   }
-  const auto& device = step.devices.at(reason.device);
+  std::string others;
+  for (const auto& [device, bytes] : works) {
+    if (device != step.devices[worst]) {
+      others += (others.empty() ? ", with " : ", ") + exact(bytes) + " on " + device;
+    }
+  }
   throw BudgetUnreachable(
-      "recals: no plan fits into " + exact(budgets[reason.device]) + " on " + device +
-          ". The smallest budget that works is " + exact(smallest[reason.device]) +
-          (others.empty() ? "" : ", with " + others) + "; what sets it is " + at_of(step, reason.at) + ".",
-      works);
+      "recals: no plan fits into " + exact(budgets[worst]) + " on " + step.devices[worst] +
+          ". The smallest budget that works is " + exact(smallest.peak[worst]) + others + "; what sets it is " +
+          at_of(step, smallest.plan.predicted.peak[worst]) + "." +
+          (without_pins[worst] < smallest.peak[worst]
+               ? " Without the pins it would be " + exact(without_pins[worst]) + "."
+               : ""),
+      works,
+      works_without_pins);
 }
 
 /// The graph under the plan, run dry.
@@ -230,11 +245,26 @@ std::optional<size_t> first_over(const std::vector<int64_t>& peaks, const std::v
 }
 
 /// The smallest plan: as little as possible wherever there is a limit.
-plan::Infeasible smallest_of(const plan::StepGraph& step, std::vector<int64_t> budgets) {
+plan::Plan smallest_plan(const plan::StepGraph& step, std::vector<int64_t> budgets) {
   for (auto& budget : budgets) {
     budget = budget == plan::kNoBudget ? budget : 0;
   }
-  return std::get<plan::Infeasible>(plan::choose(step, budgets));
+  const auto reason = std::get<plan::Infeasible>(plan::choose(step, budgets));
+  auto choice = plan::choose(step, reason.smallest);
+  TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
+  return std::move(std::get<plan::Plan>(choice));
+}
+
+bool has_must(const plan::StepGraph& step) {
+  return std::any_of(step.storages.begin(), step.storages.end(), [](const plan::Storage& storage) {
+    return storage.policy == plan::Policy::MustSave || storage.policy == plan::Policy::MustRecompute;
+  });
+}
+
+std::vector<int64_t> smallest_peaks_without_pins(const Analysis& analysis, const std::vector<int64_t>& budgets) {
+  auto free = analysis.sizes.step;
+  TORCH_INTERNAL_ASSERT(!plan::set_policies(free, {}));
+  return try_out(analysis, smallest_plan(free, budgets), budgets).peak;
 }
 
 } // namespace
@@ -262,12 +292,9 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
       }
     }
   }
-  const auto reason = smallest_of(step, budgets);
-  auto choice = plan::choose(step, reason.smallest);
-  TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
-  auto smallest = try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets);
+  auto smallest = try_out(analysis, smallest_plan(step, budgets), budgets);
   if (first_over(smallest.peak, budgets)) {
-    unreachable(step, reason, budgets, smallest.peak);
+    unreachable(step, smallest, has_must(step) ? smallest_peaks_without_pins(analysis, budgets) : smallest.peak);
   }
   return smallest;
 }
@@ -280,6 +307,7 @@ void measure_again(const Analysis& analysis, Planned& planned) {
         "recals: a pass changed the planned graph, which now peaks at " + exact(planned.peak[*over]) + " on " + device +
             ", above the budget of " + exact(planned.budgets[*over]) +
             ". Let the pass run after 'graph', so that the plan is made for what it does.",
+        {{device, planned.peak[*over]}},
         {{device, planned.peak[*over]}});
   }
 }

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "passes/plan/budget.h"
 #include "passes/sizes/target.h"
@@ -21,6 +22,8 @@ struct StepOptions {
   /// The device to plan for, where that is not the one that module and inputs are on; they may be on the CPU or on meta
   /// then, and must be on one.
   TargetOptions target{};
+  /// What must or should be kept or recomputed (passes/plan/pins.h), in the order in which they count.
+  std::vector<plan::Pin> pins{};
 };
 
 } // namespace recals

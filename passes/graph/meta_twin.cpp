@@ -64,7 +64,8 @@ class Cloner {
       TORCH_CHECK(
           original.layout() == c10::kStrided, "recals: tensors of layout ", original.layout(), " are not supported");
       at::NoGradGuard no_grad;
-      copy = at::empty_strided(original.sizes(), original.strides(), original.options().device(stand_in(original.device())));
+      copy = at::empty_strided(
+          original.sizes(), original.strides(), original.options().device(stand_in(original.device())));
       if (original.requires_grad()) {
         copy.set_requires_grad(true);
         copy.mutable_grad() = at::zeros_like(copy);

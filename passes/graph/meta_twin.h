@@ -26,10 +26,7 @@ struct MetaTwin {
 /// `devices`: the tensors' ones are added; the twins are on what stands for them. A tensor without data is taken to be on the
 /// CPU. `target`: where all of them are taken to be instead; throws if they are on several devices then.
 /// Needs a MetaKernels scope over `devices`.
-MetaTwin meta_twin(
-    const c10::IValue& value,
-    DeviceTable& devices,
-    std::optional<c10::Device> target = std::nullopt);
+MetaTwin meta_twin(const c10::IValue& value, DeviceTable& devices, std::optional<c10::Device> target = std::nullopt);
 
 /// The same for the arguments of a call, except that a tensor which is passed twice has two twins: another call may pass
 /// two.

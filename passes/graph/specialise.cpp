@@ -204,7 +204,7 @@ class Specialiser {
     to->setSourceRange(node->sourceRange());
     to->addInput(moves_->addInput());
     get(to->input()) = get(node->input());
-    for (const IValue& argument : {IValue(device), IValue(false), IValue(false), IValue()}) {
+    for (const IValue& argument : {IValue(device), IValue(), IValue(false), IValue(false)}) {
       auto* constant = moves_->insertConstant(argument);
       get(constant) = argument;
       to->addInput(constant);

@@ -34,8 +34,8 @@ class Allocating : public c10::OperatorKernel {
  public:
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     const auto arguments = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
-    const auto device = std::find_if(
-        arguments, stack->end(), [](const c10::IValue& argument) { return argument.isDevice(); });
+    const auto device =
+        std::find_if(arguments, stack->end(), [](const c10::IValue& argument) { return argument.isDevice(); });
     const bool on_meta = device != stack->end() && device->toDevice().is_meta();
     const MetaAllocationDevice told(on_meta ? device->toDevice() : c10::Device(c10::kMeta));
     pass_on(op, keys, kMetaKernelsKey, stack);

@@ -21,7 +21,7 @@ at::ScalarType statistics_type(const at::Tensor& input, const OptionalTensor& pa
 /// layer_norm_kernel.cu).
 at::ScalarType saved_type(const at::Tensor& input, const OptionalTensor& parameter) {
   return MetaKernels::real(input.device()).is_cuda() ? at::toAccumulateType(input.scalar_type(), /*is_cuda=*/true)
-                                             : statistics_type(input, parameter);
+                                                     : statistics_type(input, parameter);
 }
 
 at::Tensor channel_vector(const at::Tensor& input, const OptionalTensor& parameter) {

@@ -43,8 +43,7 @@ void LedgerWriter::freed(int64_t block) {
   }
   const int allocation = known->second;
   const auto& entry = ledger_.allocations[allocation];
-  ledger_.events.push_back(
-      {static_cast<int>(ledger_.moments.size()) - 1, allocation, entry.device, -entry.bytes});
+  ledger_.events.push_back({static_cast<int>(ledger_.moments.size()) - 1, allocation, entry.device, -entry.bytes});
   allocations_.erase(known);
 }
 

@@ -161,6 +161,7 @@ Recorder::Recorder(const Program& program, const std::vector<Target>& targets)
   auto& step = result_.step;
   for (const auto& target : targets) {
     step.devices.push_back(target.name());
+    RngState::bytes(target.device); // so that the host's allocations of asking it are over
   }
   step.cost_model = targets.front().cost_model.source();
   result_.peak.assign(targets.size(), 0);

@@ -8,11 +8,11 @@
 #include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include "passes/meta/meta_allocator.h"
 #include "passes/sizes/cost_model.h"
 #include "passes/sizes/dry_run.h"
 #include "passes/sizes/kernel_rules.h"
 #include "passes/sizes/ledger.h"
-#include "passes/meta/meta_allocator.h"
 #include "passes/sizes/pack_rules.h"
 #include "passes/sizes/target.h"
 #include "runtime/observer.h"

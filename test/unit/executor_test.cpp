@@ -165,11 +165,8 @@ TEST_P(EverySlot, IsMeasuredAsSimulated) {
   for (int trial = 0; trial < 100; ++trial) {
     SCOPED_TRACE("trial " + std::to_string(trial));
     const auto plan = random_plan(random);
-    const auto dry = dry_run(
-        program_under(analysis, plan, true),
-        analysis.twin.value,
-        analysis.inputs,
-        analysis.targets);
+    const auto dry =
+        dry_run(program_under(analysis, plan, true), analysis.twin.value, analysis.inputs, analysis.targets);
     EXPECT_LE(dry.peak[0], plan.predicted.peak[0].bytes);
     EXPECT_LE(plan.predicted.peak[0].bytes, dry.peak[0] + bias);
     EXPECT_EQ(plan.predicted.held[0], dry.held[0]);

@@ -19,6 +19,7 @@ struct Options {
   std::string target_device; ///< empty: where the file's tensors are
   std::optional<int64_t> workspace_margin; ///< bytes
   std::string explain;
+  std::string pins; ///< a file; empty: none
   std::vector<std::string> inputs; ///< [NAME=]SPEC
   std::vector<std::string> parameters; ///< NAME=SPEC
   std::vector<std::string> buffers; ///< NAME=SPEC
