@@ -23,6 +23,10 @@ bool runs_as_one(const std::string& op);
 /// An upper bound; test/python/test_memory.py compares it with the kernels.
 int64_t scratch_bytes(const KernelCall& call);
 
+/// Bytes of the copies that torch's dispatcher makes before a kernel, on any device: conjugates and negatives are views,
+/// and few kernels read them as they are.
+int64_t copies_of_lazy_operands(const KernelCall& call);
+
 /// Bytes of the storage of the call's first output where they may be more than its meta kernel makes them: some losses
 /// reduce into the storage of their elementwise result. 0 for all others.
 int64_t retained_bytes(const KernelCall& call);

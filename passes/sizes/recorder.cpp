@@ -425,9 +425,10 @@ void Recorder::kernel_ran(const KernelCall& call) {
   }
   const int device = device_of(call);
   const auto& target = targets_[device];
-  const int64_t scratch = target.is_cuda() ? cuda_scratch_bytes(call, target.workspace_margin)
-      : target.device.is_cpu()             ? scratch_bytes(call)
-                                           : 0;
+  const int64_t in_kernel = target.is_cuda() ? cuda_scratch_bytes(call, target.workspace_margin)
+      : target.device.is_cpu()               ? scratch_bytes(call)
+                                             : 0;
+  const int64_t scratch = copies_of_lazy_operands(call) + in_kernel;
   if (scratch > 0) {
     at_peak(device, live_[device] + scratch);
     ledger_.scratch(device, scratch);

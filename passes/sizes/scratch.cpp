@@ -331,15 +331,19 @@ bool takes_contiguous(const std::string& op) {
   return names.count(op) > 0;
 }
 
-/// Conjugates and negatives are views, which most kernels copy before they read.
+bool is_lazy(const at::Tensor& tensor) {
+  return tensor.is_conj() || tensor.is_neg();
+}
+
+/// What the kernel itself copies before it reads.
 int64_t copies_of_operands(const KernelCall& call) {
-  const bool contiguous = takes_contiguous(call.op);
   int64_t bytes = 0;
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const auto* operand = defined(call.inputs, i);
-    if (operand != nullptr &&
-        (operand->is_conj() || operand->is_neg() || (contiguous && !operand->is_non_overlapping_and_dense()))) {
-      bytes += nbytes(operand);
+  if (takes_contiguous(call.op)) {
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const auto* operand = defined(call.inputs, i);
+      if (operand != nullptr && !is_lazy(*operand) && !operand->is_non_overlapping_and_dense()) {
+        bytes += nbytes(operand);
+      }
     }
   }
   return bytes;
@@ -357,6 +361,17 @@ int64_t retained_bytes(const KernelCall& call) {
     return 0;
   }
   return elementwise_loss(call);
+}
+
+int64_t copies_of_lazy_operands(const KernelCall& call) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const auto* operand = defined(call.inputs, i);
+    if (operand != nullptr && is_lazy(*operand)) {
+      bytes += nbytes(operand);
+    }
+  }
+  return bytes;
 }
 
 int64_t scratch_bytes(const KernelCall& call) {
