@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <barrier>
 #include <mutex>
 #include <thread>
@@ -45,6 +46,13 @@ torch::jit::Module chain() {
       "  return torch.matmul(torch.sigmoid(z), self.w), torch.exp(torch.tanh(y))\n");
 }
 
+/// Made before threads begin: their parameters come from the one generator that all threads share.
+std::vector<torch::jit::Module> chains(int count) {
+  std::vector<torch::jit::Module> modules;
+  std::generate_n(std::back_inserter(modules), count, chain);
+  return modules;
+}
+
 at::Tensor input_of(int number) {
   return at::arange(8 * 16, at::kFloat).reshape({8, 16}).mul(0.01 * (number + 1)).sin();
 }
@@ -82,20 +90,21 @@ plan::Choice tightest(const plan::Storage& storage) {
 }
 
 struct Prepared {
-  torch::jit::Module module = chain();
+  torch::jit::Module module;
   Analysis analysis = analyse(module, "forward", {input_of(0)});
   std::shared_ptr<const Program> plain = Program::compile(analysis.flat.graph);
   std::shared_ptr<const Program> program = program_under(analysis, plan_of_choices(analysis, tightest), false);
 };
 
 TEST(Threads, AnalyseAndTrainEachItsOwnModule) {
-  const Prepared reference;
+  const Prepared reference{chain()};
   std::vector<std::vector<at::Tensor>> expected;
   for (int number = 0; number < kThreads; ++number) {
     expected.push_back(gradients_of(reference.module, reference.plain, input_of(number)));
   }
-  in_threads([&](int) {
-    const Prepared own;
+  const auto modules = chains(kThreads);
+  in_threads([&](int thread) {
+    const Prepared own{modules[thread]};
     EXPECT_EQ(own.analysis.sizes.peak, reference.analysis.sizes.peak);
     for (int number = 0; number < kThreads; ++number) {
       EXPECT_TRUE(same(gradients_of(own.module, own.program, input_of(number)), expected[number]));
@@ -104,7 +113,7 @@ TEST(Threads, AnalyseAndTrainEachItsOwnModule) {
 }
 
 TEST(Threads, ShareAModule) {
-  const Prepared shared;
+  const Prepared shared{chain()};
   const auto expected = gradients_of(shared.module, shared.plain, input_of(1));
   reset_counters();
   gradients_of(shared.module, shared.program, input_of(1));
@@ -119,7 +128,7 @@ TEST(Threads, ShareAModule) {
 }
 
 TEST(Threads, WalkOneGraph) {
-  const Prepared shared;
+  const Prepared shared{chain()};
   const auto parameters = parameters_of(shared.module);
   const auto expected = gradients_of(shared.module, shared.plain, input_of(1));
   for (int round = 0; round < 5; ++round) {
@@ -135,11 +144,9 @@ TEST(Threads, WalkOneGraph) {
 }
 
 TEST(Threads, LetGoOfSlotsWhileAnotherReplays) {
-  const Prepared shared;
+  const Prepared shared{chain()};
   const auto parameters = parameters_of(shared.module);
-  auto gradient = [&](const at::Tensor& output) {
-    return torch::autograd::grad({output.sum()}, {parameters[0]})[0];
-  };
+  auto gradient = [&](const at::Tensor& output) { return torch::autograd::grad({output.sum()}, {parameters[0]})[0]; };
   const auto expected = gradient(run(shared.plain, shared.module._ivalue(), {input_of(1)})[0]);
   auto tracker = MemoryTracker::start(false);
   for (int round = 0; round < 50; ++round) {
@@ -160,7 +167,7 @@ TEST(Threads, LetGoOfSlotsWhileAnotherReplays) {
 }
 
 TEST(Threads, BackwardsElsewhereThanTheForwards) {
-  const Prepared shared;
+  const Prepared shared{chain()};
   const auto parameters = parameters_of(shared.module);
   const auto expected = gradients_of(shared.module, shared.plain, input_of(2));
   std::vector<at::Tensor> losses;
@@ -181,11 +188,12 @@ TEST(Threads, BackwardsElsewhereThanTheForwards) {
 
 TEST(Threads, RewriteModulesThatComeAndGo) {
   // Calls go through recals::checkpoint, whose table of programs all modules share.
-  const Prepared reference;
+  const Prepared reference{chain()};
   const auto expected = gradients_of(reference.module, reference.plain, input_of(0));
+  auto modules = chains(3 * kThreads);
   in_threads([&](int thread) {
     for (int round = 0; round < 3; ++round) {
-      const auto module = chain();
+      const auto module = std::move(modules[3 * thread + round]);
       plan::Limit limit;
       limit.fraction = 0.9 + 0.02 * thread;
       auto rewritten = optimise(module, "forward", {input_of(0)}, {.limits = {{"", limit}}});
