@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "passes/boundaries/boundaries.h"
+#include "passes/budgets.h"
 #include "passes/lower/lower.h"
 #include "passes/meta/meta_kernels.h"
 #include "passes/plan/pins.h"
@@ -81,6 +82,7 @@ Analysis specialise_step(
     const StepOptions& options) {
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
+  analysis.module = module;
   analysis.flat = specialise(module._ivalue(), method, inputs, planned_device(options.target));
   analysis.target = target_of(analysis.flat.device, options.target);
   analysis.has_target = options.target.device.has_value();
@@ -129,14 +131,23 @@ Analysis analyse(
 
 namespace {
 
-std::vector<int64_t> budgets_of(
-    const plan::StepGraph& step,
-    const std::map<std::string, plan::Limit>& limits,
-    int64_t plain_peak) {
+/// Bytes per device; kSmallest where a search must tell.
+std::vector<int64_t> budgets_of(const Analysis& analysis, const StepOptions& options) {
+  const auto& step = analysis.sizes.step;
   std::vector<int64_t> budgets(step.devices.size(), plan::kNoBudget);
-  for (const auto& [name, limit] : limits) {
+  const auto bytes = [&](const plan::Limit& limit, size_t device) {
+    return budget_bytes(
+        limit,
+        analysis.sizes.peak,
+        analysis.module,
+        c10::Device(step.devices[device]),
+        /*moves=*/options.target.device.has_value());
+  };
+  for (const auto& [name, limit] : options.limits) {
     if (name.empty()) {
-      budgets.assign(budgets.size(), plan::bytes_of(limit, plain_peak));
+      for (size_t d = 0; d < budgets.size(); ++d) {
+        budgets[d] = bytes(limit, d);
+      }
       continue;
     }
     auto device = std::find(step.devices.begin(), step.devices.end(), name);
@@ -144,7 +155,8 @@ std::vector<int64_t> budgets_of(
       throw BadBudget(
           "recals: there is a budget for '" + name + "', but the step runs on " + c10::Join(", ", step.devices));
     }
-    budgets[device - step.devices.begin()] = plan::bytes_of(limit, plain_peak);
+    const size_t d = device - step.devices.begin();
+    budgets[d] = bytes(limit, d);
   }
   return budgets;
 }
@@ -237,7 +249,12 @@ int64_t smallest_peak_without_pins(const Analysis& analysis, const std::vector<i
 
 Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
-  const auto budgets = budgets_of(step, options.limits, analysis.sizes.peak);
+  auto budgets = budgets_of(analysis, options);
+  if (std::find(budgets.begin(), budgets.end(), kSmallest) != budgets.end()) {
+    // What the error for a budget of nothing would say, so that this number of bytes gives the same plan.
+    const auto smallest = smallest_plan(analysis, step, budgets).planned.peak;
+    std::replace(budgets.begin(), budgets.end(), kSmallest, smallest);
+  }
   // A plan is run dry before it is trusted. Where the run needs more than the simulator said, the planner is asked again
   // for so much less; the last resort is its smallest plan.
   std::vector<int64_t> asked = budgets;

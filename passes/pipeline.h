@@ -18,6 +18,7 @@ namespace recals {
 
 /// Everything that is known about one training step before a plan is made.
 struct Analysis {
+  torch::jit::Module module; ///< plain
   FlatGraph flat;
   MetaTwin twin;
   std::vector<at::Tensor> inputs; ///< meta

@@ -1,5 +1,6 @@
 #include "tools/recals-opt/check.h"
 
+#include "passes/budgets.h"
 #include "passes/lower/lower.h"
 #include "passes/plan/plan_json.h"
 #include "tools/recals-opt/errors.h"
@@ -20,7 +21,13 @@ int64_t budget_for(const Job& job, const DeviceReport& device) {
   const auto own = limits.find(device.name);
   const auto limit = own != limits.end() ? own : limits.find("");
   if (limit != limits.end()) {
-    return plan::bytes_of(limit->second, device.plain_peak >= 0 ? device.plain_peak : device.peak);
+    const auto plain_peak = device.plain_peak >= 0 ? device.plain_peak : device.peak;
+    const bool moves = job.options.target.device.has_value();
+    const auto bytes = budget_bytes(limit->second, plain_peak, job.module, c10::Device(device.name), moves);
+    if (bytes == kSmallest) {
+      throw BadBudget("recals: whether a file meets its budget is asked of a number of bytes, not of 'min'");
+    }
+    return bytes;
   }
   // Of a file in another mode than it was planned for, too, the budget is the one it was planned for.
   return device.budget >= 0 ? device.budget : plan::budgets_in(plan_of(job.module)).at(0);

@@ -41,7 +41,8 @@ void describe(CLI::App& app, Options& options) {
       "--budget",
       options.budgets,
       "[DEVICE=]LIMIT",
-      "512MiB, 536870912, or 50% of the plain peak; of every device, or of one");
+      "512MiB, 536870912, 50% of the plain peak, min (the smallest that works), or auto (what the device has free); of "
+      "every device, or of one");
   app.add_option(
          "--pins", options.pins, "What must or should be kept or recomputed, as JSON: {\"layer1.*\": \"must_save\"}")
       ->type_name("FILE");
