@@ -64,6 +64,21 @@ auto without_gil(F work) {
   return work();
 }
 
+std::vector<Step> steps_between(const std::string& first, const std::string& last) {
+  const auto before = standard_pipeline(first);
+  auto steps = standard_pipeline(last);
+  steps.erase(steps.begin(), steps.begin() + static_cast<int64_t>(before.size()));
+  return steps;
+}
+
+/// The module of a job that is planned. All scripted modules of a Python process share one compilation unit, which knows
+/// no lock but the GIL, and this adds a type and methods to it.
+Module lowered(Job& job) {
+  without_gil([&] { measure_changes(job); });
+  run_pipeline(job, steps_between("boundaries", "lower"));
+  return job.module;
+}
+
 /// Written only: recals/arguments.py fills them in.
 void bind_options(py::module& m) {
   py::class_<StepOptions>(m, "StepOptions")
@@ -133,13 +148,6 @@ GraphPass python_pass(const std::string& name, py::function function, const std:
   return {name, "a Python function", after, run};
 }
 
-std::vector<Step> steps_between(const std::string& first, const std::string& last) {
-  const auto before = standard_pipeline(first);
-  auto steps = standard_pipeline(last);
-  steps.erase(steps.begin(), steps.begin() + static_cast<int64_t>(before.size()));
-  return steps;
-}
-
 void bind_passes(py::module& m) {
   py::class_<Job, std::shared_ptr<Job>>(m, "Job")
       .def_readonly("graph", &Job::graph)
@@ -182,8 +190,7 @@ void bind_passes(py::module& m) {
   m.def("lower", [](const Job& planned, const std::optional<Module>& module) {
     Job job = planned;
     job.module = module.value_or(job.module);
-    without_gil([&] { run_pipeline(job, {{"lower", {}}}); });
-    return job.module;
+    return lowered(job);
   });
   m.def("remove_boundaries", [](torch::jit::Graph& graph) { return remove_boundaries(graph); });
   m.def("passes", [] {

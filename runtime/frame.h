@@ -11,7 +11,13 @@
 /// A backward that keeps its graph (retain_graph, double backward) may ask for the same slot again. Each pass over the
 /// slots is a round: the first slot that is asked for twice begins a new one, in which every slot that still lives is
 /// waited for once more.
+///
+/// Note [Slots that go while another thread replays]
+/// Threads that walk one autograd graph take turns in its frame, for as long as a replay takes. Who lets go of a slot must
+/// not wait for that: it may hold a lock that the replay needs (Python's, if an op of it or an object in it is Python's).
+/// So released slots queue up, and whoever leaves the frame next settles them.
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 
@@ -87,9 +93,20 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
     std::unordered_map<int, Local> locals;
   };
 
+  /// A slot that is no more.
+  struct Released {
+    int reg = -1;
+    int round_used = -1;
+    bool given = false; ///< what InUse counts
+  };
+  /// The frame for the scope of one thread.
+  class Turn;
+
   // Backward, called by the hooks.
   at::Tensor demand(Hook& hook);
-  void release(Hook& hook);
+  void release(const Released& slot);
+  void settle();
+  void settle_if_free();
 
   at::Tensor storage_for(const Hook& hook);
   void replay(Demand& demand);
@@ -118,6 +135,9 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   std::shared_ptr<const Program> program_;
   AutocastState autocast_;
   std::recursive_mutex mutex_;
+  std::mutex released_mutex_;
+  std::vector<Released> released_; ///< not settled yet
+  std::atomic<bool> unsettled_{false}; ///< there are some
   int round_ = 0;
   std::optional<ReplayGraph> graph_; ///< once sealed
   std::optional<ReplayNeeds> needs_; ///< once sealed

@@ -165,6 +165,12 @@ class Specialiser {
       case c10::prim::Loop:
         loop(node);
         return;
+      case c10::prim::fork:
+        fork(node);
+        return;
+      case c10::aten::wait:
+        get(node->output()) = get(node->input()).toFuture()->value();
+        return;
       case c10::prim::unchecked_cast:
         get(node->output()) = get(node->input());
         return;
@@ -191,8 +197,8 @@ class Specialiser {
       refuse(
           node,
           "is not supported. Recals takes straight-line tensor code, branches and loops that shapes decide, "
-          "and calls of submodules, but no context managers (torch.no_grad, torch.autocast), classes, prints or "
-          "forks; move the rest out of the method, or optimise the submodules around it.");
+          "and calls of submodules, but no context managers (torch.no_grad, torch.autocast), classes or prints; move "
+          "the rest out of the method, or optimise the submodules around it.");
     }
     op(node);
   }
@@ -418,6 +424,19 @@ class Specialiser {
     }
   }
 
+  /// Runs where it is forked, in the step's own thread, as the eager module runs it.
+  void fork(Node* node) {
+    const auto body = node->g(c10::attr::Subgraph);
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      get(body->inputs()[i]) = get(node->input(i));
+    }
+    block(body->block());
+    const auto& type = node->output()->type()->expectRef<c10::FutureType>();
+    auto future = c10::make_intrusive<c10::ivalue::Future>(type.getElementType());
+    future->markCompleted(get(body->outputs().at(0)));
+    get(node->output()) = std::move(future);
+  }
+
   // --- tensor ops ----------------------------------------------------------------------------------------------------
 
   bool is_tracked(const at::Tensor& tensor) const {
@@ -505,7 +524,9 @@ class Specialiser {
   static std::string why_failed(std::string what, bool reads_data) {
     what = what.substr(0, what.find("\n\nAt:"));
     if (reads_data) {
-      return "depends on the values in a tensor, which are not known before the step runs (" + what + ")";
+      return "depends on the values in a tensor, which are not known before the step runs (" + what +
+          "). Compute it outside and pass it as an argument, write it with tensors (torch.where), or optimise the "
+          "submodules around it";
     }
     return "failed: " + what;
   }

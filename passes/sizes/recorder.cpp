@@ -6,9 +6,9 @@
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/Allocator.h>
 
 #include "passes/sizes/cuda_scratch.h"
+#include "runtime/memory_listener.h"
 #include "runtime/op_rules.h"
 #include "runtime/rng_state.h"
 
@@ -105,7 +105,7 @@ void on_kernel_end(const at::RecordFunction& function, at::ObserverContext* base
 
 /// Numbers that an op wraps into tensors of their own live on the CPU also in a dry run. Where the CPU is the device, they
 /// count: 8 bytes each, and autograd saves some of them.
-class HostAllocations : public c10::MemoryReportingInfoBase {
+class HostAllocations : public MemoryListener {
  public:
   void reportMemoryUsage(void* pointer, int64_t bytes, size_t, size_t, c10::Device device) override {
     if (recording == nullptr || !device.is_cpu()) {
@@ -119,9 +119,6 @@ class HostAllocations : public c10::MemoryReportingInfoBase {
       recording->freed(known->second);
       blocks_.erase(known);
     }
-  }
-  bool memoryProfilingEnabled() const override {
-    return true;
   }
 
  private:
