@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "passes/budgets.h"
 #include "test/unit/step.h"
 
 namespace recals {
@@ -41,7 +42,7 @@ torch::jit::Module pipeline() {
 StepOptions limits(const std::map<std::string, int64_t>& bytes) {
   StepOptions options;
   for (const auto& [name, limit] : bytes) {
-    options.limits[name] = plan::Limit{limit, 0};
+    options.limits[name] = plan::Limit{plan::Limit::Kind::Bytes, limit, 0};
   }
   return options;
 }
@@ -97,11 +98,17 @@ TEST(Devices, EachHasItsOwnBudget) {
 
 TEST(Devices, ABudgetWithoutANameIsOneOfEachAccelerator) {
   const std::vector<std::string> devices{"cpu", "cuda:0", "cuda:1"};
-  const plan::Limit half{-1, 0.5};
-  EXPECT_EQ(budgets_of(devices, {{"", half}}, {10, 20, 30}), (std::vector<int64_t>{plan::kNoBudget, 10, 15}));
-  EXPECT_EQ(budgets_of(devices, {{"", half}, {"cpu", half}}, {10, 20, 30}), (std::vector<int64_t>{5, 10, 15}));
-  EXPECT_EQ(budgets_of({"cpu"}, {{"", half}}, {10}), std::vector<int64_t>{5});
-  EXPECT_THROW(budgets_of(devices, {{"cuda:2", half}}, {10, 20, 30}), BadBudget);
+  const auto half = [&](const std::vector<std::string>& of, const std::vector<std::string>& names) {
+    StepOptions options;
+    for (const auto& name : names) {
+      options.limits[name] = plan::Limit{plan::Limit::Kind::Share, 0, 0.5};
+    }
+    return budgets_of(options, of, {10, 20, 30}, torch::jit::Module("net"));
+  };
+  EXPECT_EQ(half(devices, {""}), (std::vector<int64_t>{plan::kNoBudget, 10, 15}));
+  EXPECT_EQ(half(devices, {"", "cpu"}), (std::vector<int64_t>{5, 10, 15}));
+  EXPECT_EQ(half({"cpu"}, {""}), std::vector<int64_t>{5});
+  EXPECT_THROW(half(devices, {"cuda:2"}), BadBudget);
 }
 
 TEST(Devices, TheErrorSaysWhatWouldWorkOnEach) {
