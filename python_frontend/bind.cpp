@@ -235,6 +235,8 @@ PYBIND11_MODULE(_C, m) {
     out["recompute_seconds"] = static_cast<double>(c.recompute_nanoseconds.load()) * 1e-9;
     out["packs"] = c.packs.load();
     out["unpacks"] = c.unpacks.load();
+    out["rng_saves"] = c.rng_saves.load();
+    out["rng_restores"] = c.rng_restores.load();
     return out;
   });
   m.def("reset_counters", &reset_counters);

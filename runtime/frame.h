@@ -33,6 +33,11 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   /// Before a replayed `node` runs: what its replay needs of this moment. `inputs`: the tensors of its registers, in their
   /// order.
   void before_node(int node, const std::vector<at::Tensor>& inputs);
+  /// Then, if it draws: from where.
+  void before_draw(int node, const at::Generator& generator);
+  /// The same in a dry run, where nothing is drawn. `own`: the generator that the node is given, if any.
+  void before_draw_on_meta(int node, const at::Generator& own);
+  void after_draw(int node);
   /// A kept internal that a recipe reads.
   void keep_internal(int reg, const at::Tensor& tensor);
   /// Hooks for a slot that shows the dropped storage of `reg`, saved by `node`. Packs it if the plan says so.
@@ -104,6 +109,7 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   const at::Tensor& held(int node, int reg) const;
   at::Tensor at_hand(const Demand& demand, int reg) const;
   void made(Demand& demand, int reg, const at::Tensor& tensor);
+  RngState state_on_meta(const at::Generator& own) const;
   void maybe_retain(const Demand& demand, int reg, const at::Tensor& tensor);
   void count_reads(Demand& demand, int node);
   at::Tensor unpack(int reg);
@@ -129,7 +135,13 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   std::vector<Slots> slots_; ///< per register
   std::vector<std::optional<RngState>> rng_; ///< per node
   std::vector<std::vector<int>> required_grad_; ///< per node with internals that are made again: registers
-  std::optional<std::pair<c10::Device, at::Generator>> before_; ///< of a node with a recipe, until it is known to serve
+  /// How to draw again what a node with a recipe has drawn, until the recipe is known to serve.
+  struct Drawn {
+    at::Generator generator; ///< undefined on meta
+    at::Generator before; ///< a copy
+    RngState::Place end;
+  };
+  std::optional<Drawn> drawn_;
 };
 
 } // namespace recals

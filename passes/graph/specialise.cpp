@@ -72,6 +72,14 @@ class Specialiser {
       }
     }
     flat_.inputs = input_twin.value.toTupleRef().elements().vec();
+    for (const auto& input : flat_.inputs) {
+      TORCH_CHECK(
+          !input.isGenerator(),
+          "recals: '",
+          method,
+          "' is given a random generator as an argument, which is not supported; make it an attribute of the module "
+          "(self.generator = torch.Generator()), which can be seeded and exchanged between steps");
+    }
     const auto& schema = function->getSchema();
     for (size_t i = 0; i < flat_.inputs.size(); ++i) {
       std::vector<at::Tensor> tensors;
@@ -146,6 +154,9 @@ class Specialiser {
     switch (node->kind()) {
       case c10::prim::Constant:
         get(node->output()) = torch::jit::toIValue(node->output()).value_or(IValue());
+        if (get(node->output()).isGenerator()) { // of an older call in a scripted module, new in every call elsewhere
+          refuse_generator(node);
+        }
         return;
       case c10::prim::GetAttr:
         get_attribute(node);
@@ -187,6 +198,9 @@ class Specialiser {
     if (structural(node)) {
       return;
     }
+    if (makes_or_seeds_generator(*node)) {
+      refuse_generator(node);
+    }
     if (node->kind().is_prim() && !node->maybeOperator()) {
       refuse(
           node,
@@ -195,6 +209,20 @@ class Specialiser {
           "forks; move the rest out of the method, or optimise the submodules around it.");
     }
     op(node);
+  }
+
+  [[noreturn]] void refuse_generator(const Node* node) {
+    refuse(
+        node,
+        "makes or seeds a random generator in every step, which is not supported; make the generator an attribute of "
+        "the module (self.generator = torch.Generator()), and seed it outside of the method");
+  }
+
+  static bool makes_or_seeds_generator(const Node& node) {
+    const auto* schema = node.maybeSchema();
+    return schema != nullptr &&
+        (schema->name() == "aten::Generator" || schema->name() == "aten::manual_seed" ||
+         schema->name() == "aten::seed" || schema->name() == "aten::initial_seed");
   }
 
   /// Tuples, lists, dicts: executed as the interpreter does.
@@ -257,6 +285,8 @@ class Specialiser {
       value = c10::IValue(weights_of(object.get(), value.toTensorList(), node, path));
     } else if (holds_tensor(value)) {
       refuse(node, "reads '" + path + "', a container of tensors, which is not supported; make each an attribute");
+    } else if (value.isGenerator()) {
+      read_generator(value.toGenerator(), path);
     } else if (!value.isObject()) {
       const auto text = path + "=" + describe(value);
       if (std::find(flat_.attributes.begin(), flat_.attributes.end(), text) == flat_.attributes.end()) {
@@ -271,6 +301,15 @@ class Specialiser {
     if (values_.count(tensor.unsafeGetTensorImpl()) == 0) {
       external_.insert(storage(tensor));
       track(tensor, emit_get_attribute(path), tensor);
+    }
+  }
+
+  /// The attribute, not the generator that it holds now, is what the step draws from.
+  void read_generator(const at::Generator& generator, const std::string& path) {
+    auto& known = generators_[generator.unsafeGetGeneratorImpl()];
+    if (known == nullptr) {
+      known = emit_get_attribute(path);
+      known->setType(c10::GeneratorType::get());
     }
   }
 
@@ -338,7 +377,7 @@ class Specialiser {
       begin = end + 1;
     }
     // Optional[Tensor] attributes hold a tensor here.
-    if (!value->type()->cast<c10::ClassType>() && !value->type()->isSubtypeOf(*c10::TensorType::get())) {
+    if (value->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
       value->setType(c10::TensorType::get());
     }
     return value;
@@ -601,6 +640,9 @@ class Specialiser {
       const auto type = optional ? c10::TypePtr(c10::OptionalType::ofTensor()) : argument.toList().elementType();
       return out_->insertNode(out_->createList(type, elements))->output();
     }
+    if (argument.isGenerator()) {
+      return generators_.at(argument.toGenerator().unsafeGetGeneratorImpl());
+    }
     auto constant = torch::jit::tryInsertConstant(*out_, argument);
     if (!constant) {
       refuse(node, "takes a " + argument.tagKind() + ", which cannot be written as a constant");
@@ -840,6 +882,7 @@ class Specialiser {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> meta_of_constant_;
   std::unordered_map<std::string, Value*> modules_; ///< by path
   std::unordered_map<std::string, torch::jit::ScopePtr> scopes_;
+  std::unordered_map<const c10::GeneratorImpl*, Value*> generators_; ///< that attributes hold
   StorageOf storage_of_;
   std::unordered_set<const void*> external_;
   std::unordered_set<Node*> candidates_;
