@@ -63,10 +63,11 @@ std::optional<c10::Device> planned_device(const TargetOptions& target) {
   if (!target.device) {
     return std::nullopt;
   }
-  TORCH_CHECK(
+  TORCH_CHECK_VALUE(
       target.device->is_cpu() || target.device->is_cuda(),
-      "recals: steps can be planned for the CPU and for CUDA devices, not for ",
-      *target.device);
+      "recals: steps can be planned for the CPU and for CUDA devices, not for '",
+      *target.device,
+      "'");
   return target_of(*target.device, target).device;
 }
 
@@ -76,12 +77,12 @@ Analysis specialise_step(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const TargetOptions& target) {
+    const StepOptions& options) {
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
-  analysis.flat = specialise(module._ivalue(), method, inputs, planned_device(target));
-  analysis.target = target_of(analysis.flat.device, target);
-  analysis.has_target = target.device.has_value();
+  analysis.flat = specialise(module._ivalue(), method, inputs, planned_device(options.target));
+  analysis.target = target_of(analysis.flat.device, options.target);
+  analysis.has_target = options.target.device.has_value();
   return analysis;
 }
 
@@ -89,7 +90,7 @@ void size_step(
     Analysis& analysis,
     const Module& module,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model) {
+    const StepOptions& options) {
   c10::InferenceMode no_inference(false);
   {
     const MetaKernels kernels; // not around what is measured below
@@ -100,7 +101,7 @@ void size_step(
     }
     analysis.program = compile_for_meta(analysis.flat.graph, analysis.target.device.type());
   }
-  const auto choice = chosen_cost_model(cost_model);
+  const auto choice = chosen_cost_model(options.cost_model);
   const bool profile = choice == kProfile;
   analysis.cost_model = cost_model_for(profile ? "built-in" : choice, analysis.target.name());
   TORCH_CHECK(
@@ -119,9 +120,8 @@ Analysis analyse(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model,
-    const TargetOptions& target) {
-  auto job = job_of(module, method, inputs, cost_model, target);
+    const StepOptions& options) {
+  auto job = job_of(module, method, inputs, options);
   run_pipeline(job, standard_pipeline("sizes"));
   return std::move(*job.analysis);
 }
@@ -202,9 +202,9 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
 
 } // namespace
 
-Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits) {
+Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
-  const auto budgets = budgets_of(step, limits, analysis.sizes.peak);
+  const auto budgets = budgets_of(step, options.limits, analysis.sizes.peak);
   // A plan is run dry before it is trusted. Where the run needs more than the simulator said, the planner is asked again
   // for so much less; the last resort is its smallest plan.
   std::vector<int64_t> asked = budgets;
@@ -248,11 +248,8 @@ Module optimise(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::map<std::string, plan::Limit>& limits,
-    const std::string& cost_model,
-    const TargetOptions& target) {
-  auto job = job_of(module, method, inputs, cost_model, target);
-  job.limits = limits;
+    const StepOptions& options) {
+  auto job = job_of(module, method, inputs, options);
   run_pipeline(job, standard_pipeline());
   return job.module;
 }
@@ -298,12 +295,11 @@ Report report_of(
     const Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model,
-    const TargetOptions& target) {
+    const StepOptions& options) {
   if (!is_lowered(module)) {
-    return report_of(analyse(module, method, inputs, cost_model, target));
+    return report_of(analyse(module, method, inputs, options));
   }
-  const auto analysis = analyse(restore(module), method, inputs, cost_model, target);
+  const auto analysis = analyse(restore(module), method, inputs, options);
   const auto step = lowered_step(module);
   if (step.method != method || step.attributes != analysis.flat.attributes) {
     return report_of(analysis); // what a call would run

@@ -9,10 +9,10 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include "passes/graph/specialise.h"
-#include "passes/plan/budget.h"
 #include "passes/plan/planner.h"
 #include "passes/report/report.h"
 #include "passes/sizes/dry_run.h"
+#include "passes/step_options.h"
 
 namespace recals {
 
@@ -30,29 +30,26 @@ struct Analysis {
 };
 
 /// passes/graph alone: the graph, without sizes. `inputs`: the arguments of `method` after self. Throws c10::Error for
-/// what cannot be analysed. `target`: the device to plan for, where that is not the one that module and inputs are on; they
-/// may be on the CPU or on meta then.
+/// what cannot be analysed, c10::ValueError for a target that there is no planning for.
 Analysis specialise_step(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const TargetOptions& target = {});
+    const StepOptions& options = {});
 
-/// passes/sizes: fills in the rest for `analysis.flat.graph`. `cost_model`: where times come from
-/// (passes/sizes/cost_model.h), or "profile" to measure the nodes on `inputs`; "" for what RECALS_COST_MODEL says.
+/// passes/sizes: fills in the rest for `analysis.flat.graph`.
 void size_step(
     Analysis& analysis,
     const torch::jit::Module& module,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model = "");
+    const StepOptions& options = {});
 
 /// Both, and the passes that users have added behind them.
 Analysis analyse(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model = "",
-    const TargetOptions& target = {});
+    const StepOptions& options = {});
 
 /// No plan fits the budgets.
 class BudgetUnreachable : public std::runtime_error {
@@ -78,22 +75,19 @@ struct Planned {
   DryRun sizes; ///< of that run
 };
 
-/// `limits`: per device name ("cpu", "cuda:0"); the name "" stands for every device. Throws BudgetUnreachable, BadBudget.
-Planned plan_step(const Analysis& analysis, const std::map<std::string, plan::Limit>& limits);
+/// Throws BudgetUnreachable, BadBudget.
+Planned plan_step(const Analysis& analysis, const StepOptions& options);
 
 /// Runs `planned.graph` dry again after it was changed, and takes its peak over. Throws BudgetUnreachable if it is now
 /// above a budget.
 void measure_again(const Analysis& analysis, Planned& planned);
 
-/// The whole way, with the passes that users have added. The module is not changed. `cost_model`: as for `size_step`,
-/// `target`: as for `specialise_step`.
+/// The whole way, with the passes that users have added. The module is not changed.
 torch::jit::Module optimise(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::map<std::string, plan::Limit>& limits,
-    const std::string& cost_model = "",
-    const TargetOptions& target = {});
+    const StepOptions& options);
 
 /// Of the plain step as the eager module runs it.
 Report report_of(const Analysis& analysis);
@@ -105,7 +99,6 @@ Report report_of(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model = "",
-    const TargetOptions& target = {});
+    const StepOptions& options = {});
 
 } // namespace recals

@@ -44,7 +44,7 @@ bool run_graph(Job& job, const PassOptions&) {
   if (is_lowered(job.module)) {
     job.module = restore(job.module);
   }
-  job.analysis = specialise_step(job.module, job.method, job.inputs, job.target);
+  job.analysis = specialise_step(job.module, job.method, job.inputs, job.options);
   job.graph = job.analysis->flat.graph;
   job.planned.reset();
   job.sized.clear();
@@ -55,14 +55,14 @@ bool run_graph(Job& job, const PassOptions&) {
 bool run_sizes(Job& job, const PassOptions&) {
   need(job.analysis.has_value() && job.graph != nullptr, "sizes", "graph");
   job.analysis->flat.graph = job.graph;
-  size_step(*job.analysis, job.module, job.inputs, job.cost_model);
+  size_step(*job.analysis, job.module, job.inputs, job.options);
   job.sized = text_of(job.graph);
   return false;
 }
 
 bool run_plan(Job& job, const PassOptions&) {
   need_sized_graph(job, "plan");
-  job.planned = plan_step(*job.analysis, job.limits);
+  job.planned = plan_step(*job.analysis, job.options);
   return false;
 }
 
@@ -208,14 +208,12 @@ Job job_of(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model,
-    const TargetOptions& target) {
+    const StepOptions& options) {
   Job job;
   job.module = module;
   job.method = method;
   job.inputs = inputs;
-  job.cost_model = cost_model;
-  job.target = target;
+  job.options = options;
   return job;
 }
 

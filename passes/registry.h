@@ -22,9 +22,7 @@ struct Job {
   torch::jit::Module module; ///< plain or rewritten; what `lower` and `restore` make takes its place
   std::string method = "forward";
   std::vector<c10::IValue> inputs; ///< arguments of `method` after self, defaults filled in
-  std::map<std::string, plan::Limit> limits; ///< per device name; "" is every device
-  std::string cost_model; ///< as for size_step
-  TargetOptions target; ///< as for specialise_step
+  StepOptions options;
 
   /// What passes on graphs change; null while the module itself is the subject (before `graph`, after `lower`). A tool
   /// may start with a graph of its own.
@@ -41,8 +39,7 @@ Job job_of(
     const torch::jit::Module& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    const std::string& cost_model,
-    const TargetOptions& target);
+    const StepOptions& options);
 
 using PassOptions = std::map<std::string, std::string>;
 

@@ -44,21 +44,31 @@ std::map<std::string, plan::Limit> limits_of(const std::map<std::string, std::st
   return limits;
 }
 
-/// "" and None: not given.
-TargetOptions target_options(const std::string& device, std::optional<int64_t> workspace_margin) {
-  TargetOptions options;
-  if (!device.empty()) {
-    options.device = c10::Device(device);
-  }
-  options.workspace_margin = workspace_margin;
-  return options;
-}
-
 /// The autograd engine of a Python process must not be entered with the GIL held.
 template <typename F>
 auto without_gil(F work) {
   py::gil_scoped_release release;
   return work();
+}
+
+/// Written only: recals/arguments.py fills them in.
+void bind_options(py::module& m) {
+  py::class_<StepOptions>(m, "StepOptions")
+      .def(py::init())
+      .def_property(
+          "budgets",
+          nullptr,
+          [](StepOptions& options, const std::map<std::string, std::string>& budgets) {
+            options.limits = limits_of(budgets);
+          })
+      .def_readwrite("cost_model", &StepOptions::cost_model)
+      .def_property(
+          "target_device",
+          nullptr,
+          [](StepOptions& options, const std::string& device) { options.target.device = c10::Device(device); })
+      .def_property("workspace_margin", nullptr, [](StepOptions& options, int64_t bytes) {
+        options.target.workspace_margin = bytes;
+      });
 }
 
 void bind_memory_tracker(py::module& m) {
@@ -114,6 +124,7 @@ std::vector<Step> steps_between(const std::string& first, const std::string& las
 void bind_passes(py::module& m) {
   py::class_<Job, std::shared_ptr<Job>>(m, "Job")
       .def_readonly("graph", &Job::graph)
+      .def_property_readonly("options", [](const Job& job) { return job.options; })
       .def_property_readonly("attributes", [](const Job& job) { return job.analysis->flat.attributes; })
       .def_property_readonly("peak", [](const Job& job) { return job.planned->peak; })
       .def_property_readonly("simulated_peak", [](const Job& job) { return job.planned->simulated_peak; })
@@ -127,20 +138,14 @@ void bind_passes(py::module& m) {
       });
   m.def(
       "analyse",
-      [](const Module& module,
-         const std::string& method,
-         const py::tuple& inputs,
-         const std::string& cost_model,
-         const std::string& device,
-         std::optional<int64_t> margin) {
-        auto job = std::make_shared<Job>(
-            job_of(module, method, arguments_of(module, method, inputs), cost_model, target_options(device, margin)));
+      [](const Module& module, const std::string& method, const py::tuple& inputs, const StepOptions& options) {
+        auto job = std::make_shared<Job>(job_of(module, method, arguments_of(module, method, inputs), options));
         without_gil([&] { run_pipeline(*job, standard_pipeline("sizes")); });
         return job;
       });
-  m.def("plan_step", [](const Job& analysed, const std::map<std::string, std::string>& budgets) {
+  m.def("plan_step", [](const Job& analysed, const StepOptions& options) {
     auto job = std::make_shared<Job>(analysed);
-    job->limits = limits_of(budgets);
+    job->options = options;
     without_gil([&] { run_pipeline(*job, steps_between("sizes", "boundaries")); });
     return job;
   });
@@ -168,15 +173,9 @@ void bind_reports(py::module& m) {
   py::class_<Report>(m, "Report").def("text", &to_text, py::arg("rows")).def("json", &to_json);
   m.def(
       "report",
-      [](const Module& module,
-         const std::string& method,
-         const py::tuple& inputs,
-         const std::string& cost_model,
-         const std::string& device,
-         std::optional<int64_t> margin) {
+      [](const Module& module, const std::string& method, const py::tuple& inputs, const StepOptions& options) {
         auto arguments = arguments_of(module, method, inputs);
-        const auto target = target_options(device, margin);
-        return without_gil([&] { return report_of(module, method, arguments, cost_model, target); });
+        return without_gil([&] { return report_of(module, method, arguments, options); });
       });
   m.def("calibrated_path", &calibrated_path);
   m.def("cost_model_text", [](const std::string& choice, const std::string& device) {
@@ -198,6 +197,8 @@ PYBIND11_MODULE(_C, m) {
       PyErr_SetObject(type.ptr(), value.ptr());
     } catch (const BadBudget& error) {
       PyErr_SetString(PyExc_ValueError, error.what());
+    } catch (const c10::ValueError& error) {
+      PyErr_SetString(PyExc_ValueError, error.what_without_backtrace());
     } catch (const c10::Error& error) {
       py::object type = py::module::import("recals._errors").attr("RecalsError");
       PyErr_SetString(type.ptr(), error.what_without_backtrace());
@@ -206,17 +207,9 @@ PYBIND11_MODULE(_C, m) {
 
   m.def(
       "optimise",
-      [](const Module& module,
-         const std::string& method,
-         const py::tuple& inputs,
-         const std::map<std::string, std::string>& budgets,
-         const std::string& cost_model,
-         const std::string& device,
-         std::optional<int64_t> margin) {
+      [](const Module& module, const std::string& method, const py::tuple& inputs, const StepOptions& options) {
         auto arguments = arguments_of(module, method, inputs);
-        auto limits = limits_of(budgets);
-        const auto target = target_options(device, margin);
-        return without_gil([&] { return optimise(module, method, arguments, limits, cost_model, target); });
+        return without_gil([&] { return optimise(module, method, arguments, options); });
       });
   m.def("restore", &restore);
   m.def("is_lowered", &is_lowered);
@@ -241,6 +234,7 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("reset_counters", &reset_counters);
   bind_memory_tracker(m);
+  bind_options(m);
   bind_passes(m);
   bind_reports(m);
 }

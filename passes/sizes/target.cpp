@@ -17,7 +17,7 @@ Target target_of(c10::Device own, const TargetOptions& options) {
         "recals: workspace_margin is for CUDA devices, but the step is planned for ",
         target.name(),
         ", whose workspaces are known");
-    TORCH_CHECK(
+    TORCH_CHECK_VALUE(
         *options.workspace_margin >= 0, "recals: workspace_margin is negative: ", *options.workspace_margin, " bytes");
   }
   if (target.is_cuda()) {

@@ -30,7 +30,8 @@ struct Target {
   }
 };
 
-/// `own`: where the module's tensors are. Throws c10::Error for a margin that is negative or for a device without one.
+/// `own`: where the module's tensors are. Throws c10::ValueError for a margin that is negative, c10::Error for one of a
+/// device without.
 Target target_of(c10::Device own, const TargetOptions& options);
 
 /// What the target's allocator takes for a storage of `bytes`.

@@ -1,4 +1,4 @@
-"""What users pass, checked and brought into the form that the extension takes."""
+"""What users pass, brought into the form that the extension takes. What the extension checks is not checked here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import torch
+
+from recals._load import _C
 
 Budget = int | str | Mapping[str, int | str]
 """Bytes, "512MiB", "50%" of the plain step's own peak, or one of those for each device by name."""
@@ -42,18 +44,6 @@ def device_name(device: object) -> str:
     except RuntimeError as error:
         raise ValueError(f"recals: there is no device {device!r}: {str(error).splitlines()[0]}") from None
     return "cuda:0" if str(parsed) == "cuda" else str(parsed)
-
-
-def target_arguments(target_device: Device | None, workspace_margin: int | None) -> tuple[str, int | None]:
-    """As the extension takes them; "" leaves the step where the module is."""
-    name = "" if target_device is None else device_name(target_device)
-    if name and name.split(":")[0] not in ("cpu", "cuda"):
-        raise ValueError(f"recals: steps can be planned for the CPU and for CUDA devices, not for {name!r}")
-    if workspace_margin is not None and (isinstance(workspace_margin, bool) or not isinstance(workspace_margin, int)):
-        raise TypeError(f"recals: workspace_margin is a number of bytes, not {workspace_margin!r}")
-    if workspace_margin is not None and workspace_margin < 0:
-        raise ValueError(f"recals: workspace_margin is negative: {workspace_margin} bytes")
-    return name, workspace_margin
 
 
 def script_module(module: object, what: str) -> torch.jit.ScriptModule:
@@ -96,3 +86,27 @@ def limits(budget: object) -> dict[str, str]:
             raise ValueError("recals: the budget names no device")
         return {device_name(device): limit_text(limit) for device, limit in budget.items()}
     return {"": limit_text(budget)}
+
+
+def step_options(
+    *,
+    cost_model: CostModel | None,
+    target_device: Device | None,
+    workspace_margin: int | None,
+) -> Any:
+    """What a step is analysed with."""
+    options = _C.StepOptions()
+    options.cost_model = cost_model_text(cost_model)
+    if target_device is not None:
+        options.target_device = device_name(target_device)
+    if workspace_margin is not None:
+        if isinstance(workspace_margin, bool) or not isinstance(workspace_margin, int):
+            raise TypeError(f"recals: workspace_margin is a number of bytes, not {workspace_margin!r}")
+        options.workspace_margin = workspace_margin
+    return options
+
+
+def planning_options(options: Any, budget: Budget) -> Any:
+    """`options`, filled in with what a plan is made for."""
+    options.budgets = limits(budget)
+    return options

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from recals._load import _C
-from recals.arguments import CostModel, Device, cost_model_text, example_tuple, script_module, target_arguments
+from recals.arguments import CostModel, Device, example_tuple, script_module, step_options
 from recals.report import Report, report_from
 
 
@@ -29,7 +29,5 @@ def estimate(
     shapes than the plan was made for.
     """
     module = script_module(module, "estimate")
-    target = target_arguments(target_device, workspace_margin)
-    return report_from(
-        _C.report(module._c, method, example_tuple(example_inputs), cost_model_text(cost_model), *target)
-    )
+    options = step_options(cost_model=cost_model, target_device=target_device, workspace_margin=workspace_margin)
+    return report_from(_C.report(module._c, method, example_tuple(example_inputs), options))

@@ -13,11 +13,10 @@ from recals.arguments import (
     Budget,
     CostModel,
     Device,
-    cost_model_text,
     example_tuple,
-    limits,
+    planning_options,
     script_module,
-    target_arguments,
+    step_options,
 )
 
 
@@ -62,9 +61,8 @@ def optimize(
     """
     module = script_module(module, "optimize")
     inputs = example_tuple(example_inputs)
-    texts = limits(budget)
-    target = target_arguments(target_device, workspace_margin)
-    return wrap_cpp_module(_C.optimise(module._c, method, inputs, texts, cost_model_text(cost_model), *target))
+    options = step_options(cost_model=cost_model, target_device=target_device, workspace_margin=workspace_margin)
+    return wrap_cpp_module(_C.optimise(module._c, method, inputs, planning_options(options, budget)))
 
 
 def restore(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:

@@ -21,11 +21,10 @@ from recals.arguments import (
     Budget,
     CostModel,
     Device,
-    cost_model_text,
     example_tuple,
-    limits,
+    planning_options,
     script_module,
-    target_arguments,
+    step_options,
 )
 from recals.report import Report, report_from
 
@@ -100,9 +99,9 @@ def analyse(
     """passes/graph and passes/sizes, and the passes that were registered after them. Errors are those of
     `recals.optimize`."""
     module = script_module(module, "analyse")
-    target = target_arguments(target_device, workspace_margin)
     inputs = example_tuple(example_inputs)
-    return Analysis(_C.analyse(module._c, method, inputs, cost_model_text(cost_model), *target), method)
+    options = step_options(cost_model=cost_model, target_device=target_device, workspace_margin=workspace_margin)
+    return Analysis(_C.analyse(module._c, method, inputs, options), method)
 
 
 def plan(analysis: Analysis, budget: Budget) -> Planned:
@@ -110,7 +109,7 @@ def plan(analysis: Analysis, budget: Budget) -> Planned:
 
     Raises BudgetError, ValueError.
     """
-    return Planned(_C.plan_step(analysis._handle, limits(budget)))
+    return Planned(_C.plan_step(analysis._handle, planning_options(analysis._handle.options, budget)))
 
 
 def remove_boundaries(graph: torch._C.Graph) -> bool:

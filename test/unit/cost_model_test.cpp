@@ -160,7 +160,7 @@ TEST(Profile, LeavesEverythingAsItIs) {
   at::manual_seed(7);
   const auto expected = at::rand({4});
   at::manual_seed(7);
-  const auto analysis = analyse(net, "forward", {input}, kProfile);
+  const auto analysis = analyse(net, "forward", {input}, {.cost_model = kProfile});
   EXPECT_TRUE(at::equal(at::rand({4}), expected));
   EXPECT_TRUE(at::equal(input, copy));
   EXPECT_TRUE(at::equal(net.attr("mean").toTensor(), at::zeros({64})));

@@ -46,10 +46,10 @@ TEST(Target, AStepPlannedForCudaCountsBlocks) {
   torch::jit::Module module("net");
   module.register_parameter("w", at::ones({10}).set_requires_grad(true), false);
   module.define("def forward(self, x):\n  return torch.sum(torch.tanh(x * self.w))\n");
-  TargetOptions options;
-  options.device = c10::Device(c10::kCUDA);
-  options.workspace_margin = 0;
-  const auto analysis = analyse(module, "forward", {at::ones({3, 10})}, "", options);
+  StepOptions options;
+  options.target.device = c10::Device(c10::kCUDA);
+  options.target.workspace_margin = 0;
+  const auto analysis = analyse(module, "forward", {at::ones({3, 10})}, options);
   EXPECT_EQ(analysis.sizes.step.devices, std::vector<std::string>{"cuda:0"});
   EXPECT_EQ(analysis.flat.signature, "(f32[3, 10]@cuda:0)");
   EXPECT_EQ(analysis.sizes.held, 2 * 512); // tanh's result and the loss

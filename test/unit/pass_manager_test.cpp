@@ -32,7 +32,7 @@ Module net() {
 Module rewritten(const Module& module) {
   plan::Limit limit;
   limit.fraction = 0.8;
-  return optimise(module, "forward", {at::randn({64, 16})}, {{"", limit}});
+  return optimise(module, "forward", {at::randn({64, 16})}, {.limits = {{"", limit}}});
 }
 
 /// The ops of every graph that torch shows to a registered pass while `run` runs.

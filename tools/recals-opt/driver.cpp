@@ -86,6 +86,14 @@ std::string cost_model_of(const Options& options) {
   return options.cost_model;
 }
 
+StepOptions step_options_of(const Options& options) {
+  return {
+      .limits = limits_of(options.budgets),
+      .cost_model = cost_model_of(options),
+      .target = target_of(options),
+  };
+}
+
 void list_passes(std::ostream& out) {
   for (const auto& pass : all_passes()) {
     out << pass.name << std::string(std::max<int>(1, 28 - static_cast<int>(pass.name.size())), ' ') << pass.summary
@@ -145,11 +153,12 @@ std::vector<Step> pipeline_of(const Options& options, const Job& job, const std:
   if (options.restore) {
     return parse_pipeline("restore");
   }
-  const bool shows_file = job.limits.empty() && (emit == "pt" || emit == "ir" || emit == "code" || emit == "plan");
+  const bool shows_file =
+      job.options.limits.empty() && (emit == "pt" || emit == "ir" || emit == "code" || emit == "plan");
   if (options.inputs.empty() && shows_file) {
     return {}; // what is in the file
   }
-  if (job.limits.empty()) {
+  if (job.options.limits.empty()) {
     if (emit == "pt" || emit == "plan" || emit == "code") {
       throw UsageError("--emit=" + emit + " with --input needs a --budget");
     }
@@ -189,9 +198,7 @@ class Work {
     job_.module = std::move(source.module);
     job_.graph = std::move(source.graph);
     job_.method = options.method;
-    job_.limits = limits_of(options.budgets);
-    job_.cost_model = cost_model_of(options);
-    job_.target = target_of(options);
+    job_.options = step_options_of(options);
     if (is_lowered(job_.module)) {
       ops::check_format(lowered_step(job_.module).format);
     }
@@ -207,13 +214,13 @@ class Work {
     const auto emit = options_.explain.empty() ? emit_of(options_) : "plan";
     if (reports_file(emit)) {
       const auto inputs = inputs_or_planned(job_.module, job_.method, options_.inputs);
-      text += report_text(recals::report_of(job_.module, job_.method, inputs, job_.cost_model, job_.target), emit);
+      text += report_text(recals::report_of(job_.module, job_.method, inputs, job_.options), emit);
       return kDone;
     }
     const auto steps = pipeline_of(options_, job_, emit);
     if (uses_inputs(steps)) {
       job_.inputs = inputs_or_planned(job_.module, job_.method, options_.inputs);
-      if (job_.limits.empty() && plans(steps)) {
+      if (job_.options.limits.empty() && plans(steps)) {
         throw UsageError("the pass 'plan' needs a --budget");
       }
     }
@@ -231,7 +238,7 @@ class Work {
  private:
   /// The step that is in the file, whether it has a plan or not.
   bool reports_file(const std::string& emit) const {
-    return (emit == "report" || emit == "report-json") && job_.limits.empty() && options_.passes.empty() &&
+    return (emit == "report" || emit == "report-json") && job_.options.limits.empty() && options_.passes.empty() &&
         options_.explain.empty();
   }
 

@@ -1,0 +1,25 @@
+#pragma once
+
+/// What a caller asks for beside the module and its inputs. An option that is added here reaches every pass; the command
+/// line and Python fill it in.
+
+#include <map>
+#include <string>
+
+#include "passes/plan/budget.h"
+#include "passes/sizes/target.h"
+
+namespace recals {
+
+struct StepOptions {
+  /// Per device name ("cpu", "cuda:0"); the name "" stands for every device.
+  std::map<std::string, plan::Limit> limits{};
+  /// Where times come from (passes/sizes/cost_model.h), or "profile" to measure the nodes on the inputs; "" for what
+  /// RECALS_COST_MODEL says.
+  std::string cost_model{};
+  /// The device to plan for, where that is not the one that module and inputs are on; they may be on the CPU or on meta
+  /// then.
+  TargetOptions target{};
+};
+
+} // namespace recals
