@@ -7,6 +7,7 @@
 #include <string>
 
 #include "passes/plan/budget.h"
+#include "passes/sizes/draw_rules.h"
 #include "passes/sizes/target.h"
 
 namespace recals {
@@ -20,6 +21,7 @@ struct StepOptions {
   /// The device to plan for, where that is not the one that module and inputs are on; they may be on the CPU or on meta
   /// then.
   TargetOptions target{};
+  RngOptions rng{};
 };
 
 } // namespace recals

@@ -66,6 +66,14 @@ void bind_options(py::module& m) {
           "target_device",
           nullptr,
           [](StepOptions& options, const std::string& device) { options.target.device = c10::Device(device); })
+      .def_property(
+          "preserve_rng_state", nullptr, [](StepOptions& options, bool preserve) { options.rng.preserve = preserve; })
+      .def_property(
+          "gpu_devices",
+          nullptr,
+          [](StepOptions& options, const std::vector<int>& indices) {
+            options.rng.gpus.emplace(indices.begin(), indices.end());
+          })
       .def_property("workspace_margin", nullptr, [](StepOptions& options, int64_t bytes) {
         options.target.workspace_margin = bytes;
       });

@@ -85,7 +85,7 @@ class Run {
       drop_slots(n, inputs, outputs, since);
     }
     if (frame_ && node.replayed) {
-      frame_->after_node(n);
+      frame_->after_node(n, outputs);
     }
     if (observer_ != nullptr) {
       observer_->node_ends(n, outputs);

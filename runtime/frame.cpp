@@ -96,6 +96,7 @@ void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
     if (!tensor.defined()) {
       continue;
     }
+    streams_.note(tensor.device());
     if (internals && tensor.requires_grad()) {
       required_grad_[node].push_back(reg);
     }
@@ -181,8 +182,13 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const 
   return std::make_unique<Hook>(shared_from_this(), reg, slot, node);
 }
 
-void Frame::after_node(int node) {
+void Frame::after_node(int node, const std::vector<at::Tensor>& outputs) {
   const auto& info = program_->nodes[node];
+  for (const auto& output : outputs) {
+    if (output.defined()) {
+      streams_.note(output.device());
+    }
+  }
   if (!drawn_) {
     return;
   }
@@ -218,8 +224,10 @@ at::Tensor Frame::demand(Hook& hook) {
   if (hook.round_used == round_) {
     begin_round();
   }
+  const StreamStateGuard streams(streams_, hook.geometry.options.device());
   auto base = storage_for(hook);
   auto slot = hook.view_of(base);
+  streams.hand_over(slot);
   auto& use = in_use_[hook.reg];
   use.storage = base.storage().getWeakStorageImpl();
   use.slots += hook.given ? 0 : 1;

@@ -22,6 +22,7 @@
 #include "runtime/program.h"
 #include "runtime/replay_needs.h"
 #include "runtime/rng_state.h"
+#include "runtime/stream_state.h"
 
 namespace recals {
 
@@ -43,7 +44,7 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   /// Hooks for a slot that shows the dropped storage of `reg`, saved by `node`. Packs it if the plan says so.
   std::unique_ptr<torch::autograd::SavedVariableHooks> drop(int reg, const at::Tensor& slot, int node);
   /// After it has run and its slots are dropped.
-  void after_node(int node);
+  void after_node(int node, const std::vector<at::Tensor>& outputs);
   /// The forward is over. `base`: per register, the first register on the same storage.
   void seal(std::vector<int> base);
 
@@ -123,6 +124,7 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
 
   std::shared_ptr<const Program> program_;
   AutocastState autocast_;
+  StreamState streams_;
   std::recursive_mutex mutex_;
   int round_ = 0;
   std::optional<ReplayGraph> graph_; ///< once sealed
