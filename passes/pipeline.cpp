@@ -5,6 +5,7 @@
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
 #include "passes/meta/meta_kernels.h"
+#include "passes/plan/pins.h"
 #include "passes/plan/plan_json.h"
 #include "passes/registry.h"
 #include "passes/sizes/device_rules.h"
@@ -169,14 +170,16 @@ std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
     const plan::StepGraph& step,
     const plan::Infeasible& reason,
     const std::vector<int64_t>& budgets,
-    int64_t smallest) {
+    int64_t smallest,
+    int64_t without_pins) {
   const auto& device = step.devices.at(reason.device);
+  const auto exact = [](int64_t bytes) { return plan::human_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; };
   throw BudgetUnreachable(
-      "recals: no plan fits into " + plan::human_bytes(budgets[reason.device]) + " (" +
-          std::to_string(budgets[reason.device]) + " bytes) on " + device + ". The smallest budget that works is " +
-          plan::human_bytes(smallest) + " (" + std::to_string(smallest) + " bytes); what sets it is " +
-          at_of(step, reason.at) + ".",
-      {{device, smallest}});
+      "recals: no plan fits into " + exact(budgets[reason.device]) + " on " + device +
+          ". The smallest budget that works is " + exact(smallest) + "; what sets it is " + at_of(step, reason.at) +
+          "." + (without_pins < smallest ? " Without the pins it would be " + exact(without_pins) + "." : ""),
+      {{device, smallest}},
+      {{device, without_pins}});
 }
 
 /// The graph under the plan, run dry.
@@ -203,6 +206,36 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
 
 } // namespace
 
+namespace {
+
+struct Smallest {
+  Planned planned;
+  plan::Infeasible reason; ///< what sets its peak
+};
+
+/// As little as possible wherever there is a budget. `step`: that of the analysis, or with other policies.
+Smallest smallest_plan(const Analysis& analysis, const plan::StepGraph& step, const std::vector<int64_t>& budgets) {
+  const auto nothing = plan::choose(step, std::vector<int64_t>(budgets.size(), 0));
+  auto reason = std::get<plan::Infeasible>(nothing);
+  auto choice = plan::choose(step, reason.smallest);
+  TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
+  return {try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets), std::move(reason)};
+}
+
+bool has_must(const plan::StepGraph& step) {
+  return std::any_of(step.storages.begin(), step.storages.end(), [](const plan::Storage& storage) {
+    return storage.policy == plan::Policy::MustSave || storage.policy == plan::Policy::MustRecompute;
+  });
+}
+
+int64_t smallest_peak_without_pins(const Analysis& analysis, const std::vector<int64_t>& budgets) {
+  auto free = analysis.sizes.step;
+  TORCH_INTERNAL_ASSERT(!plan::set_policies(free, {}));
+  return smallest_plan(analysis, free, budgets).planned.peak;
+}
+
+} // namespace
+
 Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
   const auto budgets = budgets_of(step, options.limits, analysis.sizes.peak);
@@ -221,15 +254,13 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
     }
     asked[0] -= std::max<int64_t>(planned.peak - budgets[0], 1);
   }
-  auto choice = plan::choose(step, std::vector<int64_t>(budgets.size(), 0));
-  const auto reason = std::get<plan::Infeasible>(choice);
-  choice = plan::choose(step, reason.smallest);
-  TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
-  auto smallest = try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets);
-  if (smallest.peak > budgets[0]) {
-    unreachable(step, reason, budgets, smallest.peak);
+  auto smallest = smallest_plan(analysis, step, budgets);
+  if (smallest.planned.peak > budgets[0]) {
+    const auto peak = smallest.planned.peak;
+    const auto without_pins = has_must(step) ? smallest_peak_without_pins(analysis, budgets) : peak;
+    unreachable(step, smallest.reason, budgets, peak, without_pins);
   }
-  return smallest;
+  return std::move(smallest.planned);
 }
 
 void measure_again(const Analysis& analysis, Planned& planned) {
@@ -241,6 +272,7 @@ void measure_again(const Analysis& analysis, Planned& planned) {
             std::to_string(planned.peak) + " bytes) on " + device + ", above the budget of " +
             plan::human_bytes(planned.budgets[0]) + " (" + std::to_string(planned.budgets[0]) +
             " bytes). Let the pass run after 'graph', so that the plan is made for what it does.",
+        {{device, planned.peak}},
         {{device, planned.peak}});
   }
 }

@@ -54,9 +54,13 @@ Analysis analyse(
 /// No plan fits the budgets.
 class BudgetUnreachable : public std::runtime_error {
  public:
-  BudgetUnreachable(const std::string& message, std::map<std::string, int64_t> smallest)
-      : std::runtime_error(message), smallest(std::move(smallest)) {}
-  std::map<std::string, int64_t> smallest; ///< bytes per device that would work
+  using Bytes = std::map<std::string, int64_t>; ///< per device
+  BudgetUnreachable(const std::string& message, Bytes smallest, Bytes smallest_without_pins)
+      : std::runtime_error(message),
+        smallest(std::move(smallest)),
+        smallest_without_pins(std::move(smallest_without_pins)) {}
+  Bytes smallest; ///< what would work
+  Bytes smallest_without_pins; ///< what would if no pin had to be followed
 };
 
 /// A budget for a device that the step does not use, or nonsense.

@@ -9,6 +9,7 @@
 
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
+#include "passes/plan/pins.h"
 #include "passes/plan/plan_json.h"
 #include "passes/verify/verify.h"
 #include "runtime/graph_passes.h"
@@ -62,6 +63,8 @@ bool run_sizes(Job& job, const PassOptions&) {
 
 bool run_plan(Job& job, const PassOptions&) {
   need_sized_graph(job, "plan");
+  const auto bad = plan::set_policies(job.analysis->sizes.step, job.options.pins);
+  TORCH_CHECK_VALUE(!bad, "recals: ", bad->message);
   job.planned = plan_step(*job.analysis, job.options);
   return false;
 }

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "passes/plan/budget.h"
 #include "passes/sizes/draw_rules.h"
@@ -22,6 +23,8 @@ struct StepOptions {
   /// then.
   TargetOptions target{};
   RngOptions rng{};
+  /// What must or should be kept or recomputed (passes/plan/pins.h), in the order in which they count.
+  std::vector<plan::Pin> pins{};
 };
 
 } // namespace recals

@@ -6,6 +6,7 @@
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
 #include "passes/pipeline.h"
+#include "passes/plan/pins.h"
 #include "passes/plan/plan_json.h"
 #include "passes/registry.h"
 #include "runtime/counters.h"
@@ -44,6 +45,18 @@ std::map<std::string, plan::Limit> limits_of(const std::map<std::string, std::st
   return limits;
 }
 
+std::vector<plan::Pin> pins_of(const std::vector<std::pair<std::string, std::string>>& texts) {
+  std::vector<plan::Pin> pins;
+  for (const auto& [pattern, text] : texts) {
+    auto parsed = plan::parse_policy(text);
+    if (auto* bad = std::get_if<plan::BadPin>(&parsed)) {
+      throw py::value_error("recals: the pin '" + pattern + "': " + bad->message);
+    }
+    pins.push_back({pattern, std::get<plan::Policy>(parsed)});
+  }
+  return pins;
+}
+
 /// The autograd engine of a Python process must not be entered with the GIL held.
 template <typename F>
 auto without_gil(F work) {
@@ -62,6 +75,12 @@ void bind_options(py::module& m) {
             options.limits = limits_of(budgets);
           })
       .def_readwrite("cost_model", &StepOptions::cost_model)
+      .def_property(
+          "pins",
+          nullptr,
+          [](StepOptions& options, const std::vector<std::pair<std::string, std::string>>& pins) {
+            options.pins = pins_of(pins);
+          })
       .def_property(
           "target_device",
           nullptr,
@@ -141,6 +160,17 @@ void bind_passes(py::module& m) {
           [](const Job& job) {
             return job.planned ? report_of(*job.analysis, *job.planned) : report_of(*job.analysis);
           })
+      .def(
+          "storages",
+          [](const Job& job) {
+            const auto& step = job.analysis->sizes.step;
+            std::vector<std::tuple<std::string, std::string, std::string, int64_t>> storages;
+            for (const auto& storage : step.storages) {
+              const auto& producer = step.nodes[storage.producer];
+              storages.emplace_back(producer.op, producer.module, storage.name, storage.bytes);
+            }
+            return storages;
+          })
       .def("plan", [](const Job& job) {
         return plan::to_json(job.analysis->sizes.step, job.planned->plan, job.planned->budgets);
       });
@@ -157,9 +187,9 @@ void bind_passes(py::module& m) {
     without_gil([&] { run_pipeline(*job, steps_between("sizes", "boundaries")); });
     return job;
   });
-  m.def("lower", [](const Module& module, const Job& planned) {
+  m.def("lower", [](const Job& planned, const std::optional<Module>& module) {
     Job job = planned;
-    job.module = module;
+    job.module = module.value_or(job.module);
     without_gil([&] { run_pipeline(job, {{"lower", {}}}); });
     return job.module;
   });
@@ -201,7 +231,7 @@ PYBIND11_MODULE(_C, m) {
       }
     } catch (const BudgetUnreachable& error) {
       py::object type = py::module::import("recals._errors").attr("BudgetError");
-      py::object value = type(error.what(), error.smallest);
+      py::object value = type(error.what(), error.smallest, error.smallest_without_pins);
       PyErr_SetObject(type.ptr(), value.ptr());
     } catch (const BadBudget& error) {
       PyErr_SetString(PyExc_ValueError, error.what());
@@ -213,12 +243,6 @@ PYBIND11_MODULE(_C, m) {
     }
   });
 
-  m.def(
-      "optimise",
-      [](const Module& module, const std::string& method, const py::tuple& inputs, const StepOptions& options) {
-        auto arguments = arguments_of(module, method, inputs);
-        return without_gil([&] { return optimise(module, method, arguments, options); });
-      });
   m.def("restore", &restore);
   m.def("is_lowered", &is_lowered);
   m.def("plan_of", &plan_of);

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "passes/plan/pins.h"
+
 namespace recals::plan {
 namespace {
 
@@ -92,6 +94,8 @@ std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<
         {"packed_as", packed ? Json(storage.packs[choice.pack].kind) : Json(nullptr)},
         {"packed_bytes", packed ? Json(storage.packs[choice.pack].bytes) : Json(nullptr)},
         {"cache_from", from_a_node ? Json(choice.cache_from) : Json(nullptr)},
+        {"policy", storage.pin < 0 ? Json(nullptr) : Json(name_of(storage.policy))},
+        {"pin", storage.pin < 0 ? Json(nullptr) : Json(graph.pins[storage.pin].pattern)},
         {"reason", plan.reasons[s]},
     });
   }
@@ -112,6 +116,11 @@ std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<
     });
   }
 
+  Json pins = Json::object();
+  for (const Pin& pin : graph.pins) {
+    pins[pin.pattern] = name_of(pin.policy);
+  }
+
   const Json document = {
       {"format", 1},
       {"devices", devices},
@@ -123,6 +132,7 @@ std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<
        {{"name", graph.cost_model.name},
         {"hash", graph.cost_model.hash.empty() ? Json(nullptr) : Json(graph.cost_model.hash)}}},
       {"recomputed_bytes", plan.predicted.recomputed_bytes},
+      {"pins", pins},
       {"regions", regions},
       {"storages", storages},
       {"nodes_replayed", replayed},

@@ -4,11 +4,12 @@
 ///
 /// { "format": 1, "devices": [{"name", "budget" (bytes or null), "peak", "held", "plain_peak", "plain_held"}],
 ///   "recompute_seconds" (all runs), "pack_seconds", "plain_forward_seconds", "plain_backward_seconds",
-///   "cost_model": {"name", "hash" (or null)}, "recomputed_bytes",
+///   "cost_model": {"name", "hash" (or null)}, "recomputed_bytes", "pins": {pattern: policy}, in their order
 ///   "regions": [{"first", "last", "module"}],
 ///   "storages": [{"name", "bytes", "device", "op", "where", "module", "internal", "slots",
 ///     "fate" ("keep", "recompute", "pack"), "packed_as" (kind or null), "packed_bytes" (or null),
-///     "cache_from" (a node, see Choice; null: always), "reason"}],
+///     "cache_from" (a node, see Choice; null: always), "policy", "pin" (the pattern that it comes from; both or null),
+///     "reason"}],
 ///   "nodes_replayed": [{"index", "op", "where", "module", "seconds" (one run), "runs", "by_recipe"}] }
 
 #include <string>

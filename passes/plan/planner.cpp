@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "passes/plan/budget.h"
+#include "passes/plan/pins.h"
 #include "passes/plan/search.h"
 #include "passes/plan/simulator.h"
 
@@ -20,6 +21,19 @@ std::string human_seconds(double seconds) {
     std::snprintf(text, sizeof(text), "%.3g s", seconds);
   }
   return text;
+}
+
+/// What a reason adds for a storage with a policy; empty without one.
+std::string policy_in_words(const StepGraph& graph, const Storage& storage, Fate fate) {
+  const Policy policy = storage.policy;
+  if (policy == Policy::None) {
+    return "";
+  }
+  const std::string who = storage.pin < 0
+      ? std::string(name_of(policy))
+      : "the pin '" + graph.pins[storage.pin].pattern + "' (" + name_of(policy) + ")";
+  const bool save = policy == Policy::MustSave || policy == Policy::PreferSave;
+  return (fate == (save ? Fate::Keep : Fate::Recompute) ? ", as " : ", unlike ") + who + " asks";
 }
 
 /// Makes the choices canonical: another fate than Keep only where it makes a difference.
@@ -40,12 +54,12 @@ Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Choice> ch
     const int producer = storage.producer;
     const std::string size = human_bytes(storage.bytes);
     const std::string time = human_seconds(graph.nodes[producer].seconds);
-    const Policy policy = storage.policy;
+    const std::string policy = policy_in_words(graph, storage, choices[s].fate);
     std::string reason;
     if (choices[s].fate == Fate::Pack) {
       const Pack& pack = storage.packs[choices[s].pack];
       reason = "packed: " + size + " as " + human_bytes(pack.bytes) + " (" + pack.kind + ") at " +
-          human_seconds(pack.pack_seconds + simulator.unpacked(s) * pack.unpack_seconds);
+          human_seconds(pack.pack_seconds + simulator.unpacked(s) * pack.unpack_seconds) + policy;
     } else if (choices[s].fate == Fate::Recompute) {
       size_t region = 0;
       while (region < plan.regions.size() && plan.regions[region].last < producer) {
@@ -57,11 +71,8 @@ Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Choice> ch
       reason = "recomputed: " + size + " at " + human_seconds(seconds);
       reason += runs > 1 ? ", " + std::to_string(runs) + " times, in region " : " in region ";
       reason += std::to_string(region);
-      if (policy == Policy::MustRecompute || policy == Policy::PreferRecompute) {
-        reason += policy == Policy::MustRecompute ? ", as MUST_RECOMPUTE asks" : ", as PREFER_RECOMPUTE asks";
-      } else if (index.slots[s] == 0) {
-        reason += ", for what is recomputed from it";
-      }
+      reason += index.slots[s] == 0 ? ", for what is recomputed from it" : "";
+      reason += policy;
     } else if (storage.output) {
       reason = "kept: the caller holds it";
     } else if (storage.pinned) {
@@ -70,12 +81,10 @@ Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Choice> ch
       reason = "freed in the forward: nothing saves it";
     } else if (!storage.recomputable) {
       reason = "kept: its producer must not run twice";
-    } else if (policy == Policy::MustSave) {
-      reason = "kept: " + size + ", as MUST_SAVE asks";
     } else if (index.slots[s] == 0) {
-      reason = "held: " + size + ", what is recomputed starts from it";
+      reason = "held: " + size + ", what is recomputed starts from it" + policy;
     } else {
-      reason = "kept: " + size + ", recomputing it would take " + time;
+      reason = "kept: " + size + ", recomputing it would take " + time + policy;
     }
     plan.reasons.push_back(std::move(reason));
   }

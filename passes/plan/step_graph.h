@@ -27,6 +27,12 @@ enum class Policy : uint8_t {
   MustRecompute, ///< its fate is Recompute; says nothing about storages that cannot be recomputed
 };
 
+/// A policy for all storages that a pattern names (passes/plan/pins.h).
+struct Pin {
+  std::string pattern;
+  Policy policy = Policy::None;
+};
+
 /// A smaller form in which the slots of a storage can be kept.
 struct Pack {
   std::string kind; ///< what a person reads, "two-valued float -> bits"
@@ -57,6 +63,7 @@ struct Storage {
   /// Held until the end of the step by something that is no slot (an unknown autograd node, say).
   bool pinned = false;
   Policy policy = Policy::None;
+  int pin = -1; ///< index into StepGraph::pins, the one that `policy` comes from; -1 none
   /// Forms that Fate::Pack can choose from. They count only for a storage that has a slot and is neither output nor
   /// pinned; without loss it need not be recomputable.
   std::vector<Pack> packs;
@@ -124,6 +131,7 @@ struct StepGraph {
   std::vector<std::string> backward_ops; ///< names of autograd nodes, for reports
   double backward_seconds = 0; ///< estimated, of the plain step's loss and backward
   CostSource cost_model{};
+  std::vector<Pin> pins{};
 };
 
 } // namespace recals::plan

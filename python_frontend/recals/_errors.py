@@ -13,8 +13,10 @@ class BudgetError(RecalsError, ValueError):
 
     Attributes:
         smallest: device name -> the smallest budget in bytes that works, all devices together.
+        smallest_without_pins: the same if no pin had to be followed; equal to `smallest` where none says must.
     """
 
-    def __init__(self, message: str, smallest: dict[str, int]) -> None:
+    def __init__(self, message: str, smallest: dict[str, int], smallest_without_pins: dict[str, int]) -> None:
         super().__init__(message)
         self.smallest = smallest
+        self.smallest_without_pins = smallest_without_pins

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils.checkpoint import CheckpointPolicy
 
 from recals._load import _C
 
@@ -21,6 +22,12 @@ GpuDevices: TypeAlias = str | int | Iterable[int] | torch.Tensor
 
 Device: TypeAlias = str | torch.device
 """A device by name, "cuda:0"."""
+
+Policy: TypeAlias = CheckpointPolicy | str
+"""What is said about a saved tensor: a member of torch's enum, or its name in lower case, "must_save"."""
+
+Pins: TypeAlias = Mapping[str, Policy] | Callable[[str, str, str, int], Policy | None]
+"""From patterns to policies, or a function that is asked for the policy of each storage."""
 
 
 def cost_model_text(cost_model: CostModel | None) -> str:
@@ -99,7 +106,7 @@ def gpu_indices(gpu_devices: object) -> list[int] | None:
         raise ValueError(f"recals: gpu_devices is 'all', 'none', or indices of devices, not {gpu_devices!r}")
     if isinstance(gpu_devices, torch.Tensor):
         gpu_devices = gpu_devices.tolist()
-    indices = list(gpu_devices) if isinstance(gpu_devices, Iterable) else [gpu_devices]
+    indices: list[Any] = list(gpu_devices) if isinstance(gpu_devices, Iterable) else [gpu_devices]
     for index in indices:
         if isinstance(index, bool) or not isinstance(index, int):
             raise TypeError(f"recals: an index in gpu_devices is an int, not {index!r} ({type(index).__name__})")
@@ -134,7 +141,34 @@ def step_options(
     return options
 
 
-def planning_options(options: Any, budget: Budget) -> Any:
-    """`options`, filled in with what a plan is made for."""
+def policy_text(policy: object, subject: str) -> str:
+    """A policy as the extension parses it."""
+    if isinstance(policy, CheckpointPolicy):
+        return str(policy.name)
+    if not isinstance(policy, str):
+        raise TypeError(
+            f"recals: the policy of {subject} is a CheckpointPolicy, or the name of one such as 'must_save', "
+            f"not {policy!r}"
+        )
+    return policy
+
+
+def pin_texts(pins: Pins | None, analysed: Any) -> list[tuple[str, str]]:
+    """Patterns and policies as the extension takes them. `analysed`: its handle of the step, whose storages a function
+    is asked for."""
+    if pins is None:
+        return []
+    if callable(pins):
+        asked = [(name, pins(op, module, name, size)) for op, module, name, size in analysed.storages()]
+        return [(f"value:{name}", policy_text(policy, name)) for name, policy in asked if policy is not None]
+    if not isinstance(pins, Mapping):
+        raise TypeError(f"recals: pins are a dict from patterns to policies, or a function, not {type(pins).__name__}")
+    return [(str(pattern), policy_text(policy, repr(pattern))) for pattern, policy in pins.items()]
+
+
+def planning_options(analysed: Any, budget: Budget, pins: Pins | None) -> Any:
+    """What the step that `analysed` holds was analysed with, and what a plan is to be made for."""
+    options = analysed.options
     options.budgets = limits(budget)
+    options.pins = pin_texts(pins, analysed)
     return options

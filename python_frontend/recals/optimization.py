@@ -14,6 +14,7 @@ from recals.arguments import (
     CostModel,
     Device,
     GpuDevices,
+    Pins,
     example_tuple,
     planning_options,
     script_module,
@@ -26,6 +27,7 @@ def optimize(
     example_inputs: Any,
     budget: Budget,
     *,
+    pins: Pins | None = None,
     method: str = "forward",
     cost_model: CostModel | None = None,
     target_device: Device | None = None,
@@ -46,6 +48,12 @@ def optimize(
         example_inputs: the method's positional arguments, as in a training step. Their values do not matter.
         budget: the most bytes that a step (forward, loss, backward) may hold above parameters, their gradients, and
             inputs: an int, "512MiB", "50%" of the plain step's own peak, or a dict from device name to those.
+        pins: what the plan must or should keep or recompute: a dict from patterns to members of
+            `torch.utils.checkpoint.CheckpointPolicy` or their names, ``{"layer1.*": "must_save", "aten::relu":
+            "prefer_recompute", "%x.3": "must_recompute"}``. A pattern is a module path (with the modules inside), an
+            op, or a value's name in plans; ``*`` and ``?`` stand for characters; the last one that names a storage
+            counts (docs/budgets.md). MUST is never overridden. Or a function of op, module path, value name and bytes,
+            which is asked for each storage and returns a policy or None.
         method: the method that is called in training.
         cost_model: where the times of ops come from: "built-in", "calibrated" (by `recals.calibrate`), the path of such
             a file, or "profile" to measure this step's ops on the example inputs, which must then be real data. By
@@ -63,8 +71,10 @@ def optimize(
             index: "all", "none", an int, several, or a tensor of them. The CPU's are not meant.
 
     Raises:
-        BudgetError: no plan fits; its `smallest` and its text give the smallest budget that works.
-        ValueError, TypeError: the budget, the module or the inputs are of the wrong kind.
+        BudgetError: no plan fits; its `smallest` and its text give the smallest budget that works, and
+            `smallest_without_pins` the one without pins that say must.
+        ValueError, TypeError: the budget, the pins, the module or the inputs are of the wrong kind; a pin names nothing
+            in the step, or says must_recompute of what cannot be recomputed.
         RecalsError: the method cannot be analysed; the text names the node and its source line.
     """
     module = script_module(module, "optimize")
@@ -76,7 +86,9 @@ def optimize(
         preserve_rng_state=preserve_rng_state,
         gpu_devices=gpu_devices,
     )
-    return wrap_cpp_module(_C.optimise(module._c, method, inputs, planning_options(options, budget)))
+    analysed = _C.analyse(module._c, method, inputs, options)
+    planned = _C.plan_step(analysed, planning_options(analysed, budget, pins))
+    return wrap_cpp_module(_C.lower(planned, None))
 
 
 def restore(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:

@@ -22,6 +22,7 @@ from recals.arguments import (
     CostModel,
     Device,
     GpuDevices,
+    Pins,
     example_tuple,
     planning_options,
     script_module,
@@ -113,12 +114,13 @@ def analyse(
     return Analysis(_C.analyse(module._c, method, inputs, options), method)
 
 
-def plan(analysis: Analysis, budget: Budget) -> Planned:
-    """passes/plan and passes/boundaries, and the passes that were registered after them.
+def plan(analysis: Analysis, budget: Budget, *, pins: Pins | None = None) -> Planned:
+    """passes/plan and passes/boundaries, and the passes that were registered after them. `pins`: as for
+    `recals.optimize`.
 
     Raises BudgetError, ValueError.
     """
-    return Planned(_C.plan_step(analysis._handle, planning_options(analysis._handle.options, budget)))
+    return Planned(_C.plan_step(analysis._handle, planning_options(analysis._handle, budget, pins)))
 
 
 def remove_boundaries(graph: torch._C.Graph) -> bool:
@@ -129,7 +131,7 @@ def remove_boundaries(graph: torch._C.Graph) -> bool:
 def lower(module: torch.jit.ScriptModule, planned: Planned) -> torch.jit.ScriptModule:
     """passes/lower: the rewritten module. `module` must be the one that was analysed."""
     module = script_module(module, "lower")
-    return wrap_cpp_module(_C.lower(module._c, planned._handle))
+    return wrap_cpp_module(_C.lower(planned._handle, module._c))
 
 
 def available() -> dict[str, str]:

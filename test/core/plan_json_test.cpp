@@ -95,6 +95,7 @@ TEST(PlanJson, HasWhatTheHeaderSays) {
           "plain_backward_seconds",
           "cost_model",
           "recomputed_bytes",
+          "pins",
           "regions",
           "storages",
           "nodes_replayed"}));
@@ -113,6 +114,8 @@ TEST(PlanJson, HasWhatTheHeaderSays) {
           "packed_as",
           "packed_bytes",
           "cache_from",
+          "policy",
+          "pin",
           "reason"}));
 }
 

@@ -37,7 +37,7 @@ TEST(Policy, MustSaveIsNeverDropped) {
   const Plan plan = links.plan(1000);
   for (int s = 0; s < 8; ++s) {
     EXPECT_EQ(plan.choices[s].fate, Fate::Keep);
-    EXPECT_THAT(plan.reasons[s], HasSubstr("MUST_SAVE"));
+    EXPECT_THAT(plan.reasons[s], HasSubstr("as must_save asks"));
   }
   EXPECT_EQ(plan.choices[8].fate, Fate::Recompute);
 }
@@ -67,7 +67,7 @@ TEST(Policy, MustRecomputeIsRecomputedWithoutNeed) {
   links.graph.storages[4].policy = Policy::MustRecompute;
   const Plan plan = links.plan(kNoBudget);
   EXPECT_EQ(plan.choices[4].fate, Fate::Recompute);
-  EXPECT_THAT(plan.reasons[4], HasSubstr("MUST_RECOMPUTE"));
+  EXPECT_THAT(plan.reasons[4], HasSubstr("as must_recompute asks"));
   EXPECT_EQ(plan.predicted.recompute_seconds, 1);
   const Plan tight = links.plan(600);
   EXPECT_EQ(tight.choices[4].fate, Fate::Recompute);

@@ -7,6 +7,7 @@
 #include "test/sim/devices.h"
 #include "test/sim/generator.h"
 #include "test/sim/memory.h"
+#include "test/sim/ordering.h"
 
 namespace recals::sim {
 
@@ -55,18 +56,39 @@ struct SimGuard final : c10::impl::DeviceGuardImplInterface {
     record_stream(pointer, stream);
   }
 
-  // Work is done when its launch returns, so there is nothing to wait for.
   bool queryStream(const c10::Stream&) const override {
     return true;
   }
-  void synchronizeStream(const c10::Stream&) const override {}
-  void synchronizeDevice(c10::DeviceIndex) const override {}
-  void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
-  void block(void*, const c10::Stream&) const override {}
+  void synchronizeStream(const c10::Stream& stream) const override {
+    host_waits(stream);
+  }
+  void synchronizeDevice(c10::DeviceIndex index) const override {
+    host_waits(clock_of_device(index));
+  }
+
+  // An event is a clock.
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    if (*event == nullptr) {
+      *event = new Clock();
+    }
+    *static_cast<Clock*>(*event) = clock_of(stream);
+  }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    delete static_cast<Clock*>(event);
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) {
+      stream_waits(stream, *static_cast<Clock*>(event));
+    }
+  }
   bool queryEvent(void*) const override {
     return true;
   }
-  void synchronizeEvent(void*) const override {}
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) {
+      host_waits(*static_cast<Clock*>(event));
+    }
+  }
 };
 
 struct SimHooks final : at::PrivateUse1HooksInterface {

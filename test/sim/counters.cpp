@@ -4,6 +4,7 @@
 #include "test/sim/devices.h"
 #include "test/sim/generator.h"
 #include "test/sim/memory.h"
+#include "test/sim/ordering.h"
 
 namespace recals::sim {
 
@@ -36,6 +37,7 @@ TORCH_LIBRARY(recals_sim, m) {
   m.def("launches(int device, int stream) -> int", [](int64_t index, int64_t stream) {
     return launches(device(index), stream);
   });
+  m.def("take_hazards() -> str[]", [] { return take_hazards(); });
   m.def("blocks_recorded_on(int device, int stream) -> int", [](int64_t index, int64_t stream) {
     return blocks_recorded_on(device(index), stream);
   });

@@ -3,7 +3,6 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <mutex>
 
 #include <c10/util/Exception.h>
 
@@ -15,9 +14,6 @@ thread_local c10::DeviceIndex this_device = 0;
 thread_local std::array<c10::StreamId, kMostDevices> this_stream{};
 
 std::atomic<c10::StreamId> last_stream{0};
-
-std::mutex launches_mutex;
-std::map<std::pair<c10::DeviceIndex, c10::StreamId>, int64_t> launches_of;
 
 c10::DeviceIndex count_from_environment() {
   const char* text = std::getenv("RECALS_SIM_DEVICES");
@@ -71,17 +67,6 @@ c10::Stream current_stream(c10::DeviceIndex index) {
 
 void set_current_stream(c10::Stream stream) {
   this_stream.at(checked(stream.device()).index()) = stream.id();
-}
-
-void count_launch(c10::DeviceIndex index) {
-  std::lock_guard<std::mutex> lock(launches_mutex);
-  ++launches_of[{index, this_stream.at(index)}];
-}
-
-int64_t launches(c10::DeviceIndex index, c10::StreamId stream) {
-  std::lock_guard<std::mutex> lock(launches_mutex);
-  auto found = launches_of.find({index, stream});
-  return found == launches_of.end() ? 0 : found->second;
 }
 
 } // namespace recals::sim

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The devices of the simulated accelerator and their streams. Work is synchronous: it is done when the call returns. A
-/// stream is a name under which work is counted.
+/// The devices of the simulated accelerator and their streams. Work is done when the call returns; what
+/// streams would mean if it were not is in ordering.h.
 
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
@@ -27,9 +27,5 @@ void set_current_stream(c10::Stream stream);
 c10::Stream default_stream(c10::DeviceIndex index);
 /// One that nobody else has.
 c10::Stream new_stream(c10::DeviceIndex index);
-
-/// Kernels are launched on the current stream of their device.
-void count_launch(c10::DeviceIndex index);
-int64_t launches(c10::DeviceIndex index, c10::StreamId stream);
 
 } // namespace recals::sim

@@ -6,6 +6,7 @@
 #include "test/sim/devices.h"
 #include "test/sim/generator.h"
 #include "test/sim/memory.h"
+#include "test/sim/ordering.h"
 
 // Note [The host's kernels]
 // ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -75,7 +76,6 @@ class Call {
 
   void operator()() {
     const c10::DeviceGuard on_the_device(device_);
-    count_launch(device_.index());
     std::vector<c10::IValue> arguments(stack_.begin() + static_cast<ptrdiff_t>(first_), stack_.end());
     for (size_t i = 0; i < arguments.size(); ++i) {
       stack_[first_ + i] = twin(arguments[i], schema_.arguments()[i]);
@@ -94,9 +94,71 @@ class Call {
       const auto* same = written(returns[r]) ? argument_of(returns[r], arguments) : nullptr;
       result = same != nullptr ? *same : of_device(result);
     }
+    note(arguments, first_result);
   }
 
  private:
+  /// The launch, unless nothing was done but to look at memory in another way.
+  void note(const std::vector<c10::IValue>& arguments, size_t first_result) {
+    if (op_.hasTag(at::Tag::inplace_view)) {
+      return;
+    }
+    std::vector<Uses*> read;
+    std::vector<Uses*> written_to;
+    const auto add = [](std::vector<Uses*>& uses) {
+      return [&uses](const at::Tensor& tensor) {
+        auto* of_tensor = is_sim(tensor) ? uses_of(tensor.storage().data_ptr()) : nullptr;
+        if (of_tensor != nullptr && std::find(uses.begin(), uses.end(), of_tensor) == uses.end()) {
+          uses.push_back(of_tensor);
+        }
+      };
+    };
+    bool only_looks = !schema_.returns().empty();
+    for (size_t r = 0; r < schema_.returns().size(); ++r) {
+      const auto* alias = schema_.returns()[r].alias_info();
+      only_looks = only_looks && alias != nullptr && !alias->isWrite();
+      if (alias == nullptr) {
+        for_each_tensor(stack_[first_result + r], add(written_to));
+      }
+    }
+    if (only_looks) {
+      return;
+    }
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      for_each_tensor(arguments[i], add(written(schema_.arguments()[i]) ? written_to : read));
+    }
+    const auto name = c10::toString(op_.operator_name());
+    std::optional<c10::DeviceIndex> peer; // of a copy: it runs on the source's device
+    for (const auto& argument : arguments) {
+      for_each_tensor(argument, [&](const at::Tensor& tensor) {
+        if (is_sim(tensor) && tensor.device() != device_) {
+          peer = tensor.device().index();
+        }
+      });
+    }
+    if (peer) {
+      join_streams(device_.index(), *peer);
+    }
+    note_launch(peer.value_or(device_.index()), name, read, written_to);
+    if (peer) {
+      join_streams(device_.index(), *peer);
+    }
+    if (gives_to_host(arguments, first_result)) {
+      host_waits(current_stream(device_.index()));
+    }
+  }
+
+  /// A number, or a copy to the host, is there when the call returns.
+  bool gives_to_host(const std::vector<c10::IValue>& arguments, size_t first_result) const {
+    if (op_.operator_name().name == "aten::copy_") {
+      return arguments[0].toTensor().is_cpu();
+    }
+    return std::any_of(
+        stack_.begin() + static_cast<ptrdiff_t>(first_result), stack_.end(), [](const c10::IValue& value) {
+          return value.isScalar() || value.isBool();
+        });
+  }
+
   void find_device() {
     std::optional<c10::Device> found;
     const auto refuse = [&](c10::Device other) {

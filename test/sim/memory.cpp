@@ -31,7 +31,8 @@ struct Block {
   int64_t bytes;
   c10::Storage host; ///< whose memory it is; none: the block's own
   void* own = nullptr;
-  std::set<c10::StreamId> streams;
+  Uses uses;
+  std::set<StreamKey> streams; ///< recorded
 };
 
 void report(Block& block, int64_t bytes, const MemoryCounts& counts) {
@@ -71,6 +72,7 @@ void give_back(void* context) {
     memory.counts.live -= block->bytes;
     report(*block, -block->bytes, memory.counts);
   }
+  note_free(block->uses, {block->streams.begin(), block->streams.end()});
   c10::free_cpu(block->own);
   const Unheard unheard; // nobody heard of the host's allocation
   block->host = {};
@@ -79,8 +81,14 @@ void give_back(void* context) {
 /// From here on `block` counts; throws if the device is too small for it.
 std::unique_ptr<void, void (*)(void*)> counted(Block block) {
   auto owned = std::make_unique<Block>(std::move(block));
+  owned->uses.home = key_of(current_stream(owned->device));
   take(*owned);
   return {owned.release(), &give_back};
+}
+
+/// Null where there are no bytes.
+Block* block_of(const c10::DataPtr& pointer) {
+  return pointer.get_deleter() == &give_back ? static_cast<Block*>(pointer.get_context()) : nullptr;
 }
 
 class SimAllocator : public c10::Allocator {
@@ -91,7 +99,7 @@ class SimAllocator : public c10::Allocator {
       return {nullptr, c10::Device(kSim, index)};
     }
     // Counted first: what is above the capacity is not taken from the host either.
-    auto block = counted({index, static_cast<int64_t>(bytes), {}, nullptr, {}});
+    auto block = counted({index, static_cast<int64_t>(bytes), {}, nullptr, {}, {}});
     void* data = c10::alloc_cpu(bytes);
     static_cast<Block*>(block.get())->own = data;
     return {data, block.release(), &give_back, c10::Device(kSim, index)};
@@ -140,21 +148,26 @@ c10::Storage adopt(c10::Storage host, c10::Device device) {
   c10::DataPtr pointer(nullptr, device);
   if (bytes != 0) {
     void* data = host.mutable_data();
-    auto block = counted({device.index(), bytes, std::move(host), nullptr, {}});
+    auto block = counted({device.index(), bytes, std::move(host), nullptr, {}, {}});
     pointer = {data, block.release(), &give_back, device};
   }
   return c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), bytes, std::move(pointer), allocator(), /*resizable=*/true);
 }
 
+Uses* uses_of(const c10::DataPtr& pointer) {
+  auto* block = block_of(pointer);
+  return block == nullptr ? nullptr : &block->uses;
+}
+
 void record_stream(const c10::DataPtr& pointer, c10::Stream stream) {
-  if (pointer.get_deleter() != &give_back) {
-    return; // no bytes
+  auto* block = block_of(pointer);
+  if (block == nullptr) {
+    return;
   }
-  auto* block = static_cast<Block*>(pointer.get_context());
   auto& memory = memory_of(block->device);
   std::lock_guard<std::mutex> lock(memory.mutex);
-  if (block->streams.insert(stream.id()).second) {
+  if (block->streams.insert(key_of(stream)).second) {
     ++memory.recorded[stream.id()];
   }
 }

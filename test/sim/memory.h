@@ -10,6 +10,8 @@
 #include <c10/core/Stream.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include "test/sim/ordering.h"
+
 namespace recals::sim {
 
 inline constexpr int64_t kNoCapacity = std::numeric_limits<int64_t>::max();
@@ -31,6 +33,9 @@ c10::Allocator* allocator();
 /// The same memory as a storage of `device`, which counts it from now on. `host` goes when the storage does.
 /// Throws c10::OutOfMemoryError above the capacity.
 c10::Storage adopt(c10::Storage host, c10::Device device);
+
+/// What the memory was used for; null: there is none.
+Uses* uses_of(const c10::DataPtr& pointer);
 
 /// Notes that work on `stream` uses the memory of `pointer`.
 void record_stream(const c10::DataPtr& pointer, c10::Stream stream);

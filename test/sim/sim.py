@@ -45,6 +45,8 @@ out_of_memory: Callable[[int], int] = _ops.out_of_memory
 reset_peak: Callable[[int], None] = _ops.reset_peak
 launches: Callable[[int, int], int] = _ops.launches
 """Kernels launched on a stream (its id) of a device."""
+take_hazards: Callable[[], list[str]] = _ops.take_hazards
+"""Uses of memory since the last call that no event orders: races, if streams were asynchronous."""
 blocks_recorded_on: Callable[[int, int], int] = _ops.blocks_recorded_on
 
 

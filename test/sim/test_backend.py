@@ -195,16 +195,84 @@ def test_devices_do_not_mix() -> None:
 def test_work_is_counted_on_the_current_stream_of_its_device() -> None:
     x, y = torch.ones(3, device="sim:0"), torch.ones(3, device="sim:1")
     stream = torch.Stream("sim:1")
+    stream.wait_stream(torch.accelerator.current_stream("sim:1"))
     default = [sim.launches(0, 0), sim.launches(1, 0)]
     with stream:
         assert torch.accelerator.current_stream("sim:1") == stream
         x + x
         z = y + y
     z.record_stream(stream)
+    y.record_stream(stream)
     x + x
     assert sim.launches(1, stream.stream_id) == 1
-    assert sim.blocks_recorded_on(1, stream.stream_id) == 1
+    assert sim.blocks_recorded_on(1, stream.stream_id) == 2
     assert [sim.launches(0, 0), sim.launches(1, 0)] == [default[0] + 2, default[1]]
+
+
+def test_uses_that_nothing_orders_are_found() -> None:
+    first, second = torch.Stream("sim:0"), torch.Stream("sim:0")
+
+    def found(lines: int, *words: str) -> None:
+        hazards = sim.take_hazards()
+        assert len(hazards) == lines, hazards
+        assert all(word in hazard for hazard in hazards for word in words)
+
+    def made_on_first() -> Tensor:
+        with first:
+            return torch.ones(5, device="sim:0")
+
+    x = made_on_first()
+    with second:
+        y = x + x
+    found(1, "aten::add.Tensor on stream", "does not wait for aten::fill_.Scalar")
+    with first:
+        x.mul_(2)
+    found(1, "aten::mul_.Tensor on stream", "does not wait for aten::add.Tensor")
+    second.wait_stream(first)
+    with second:
+        z = x[1:].view(2, 2) + 1
+        assert float(z.sum()) == 12  # the host waits
+    with first:
+        x.mul_(2)
+    found(0)
+    with second:
+        y = x.t() * y
+    sim.take_hazards()
+    del x
+    found(1, "is freed, which does not wait for aten::mul.Tensor", "and was not recorded there")
+    x = made_on_first()
+    second.wait_stream(first)
+    with second:
+        y = x * y
+    x.record_stream(second)
+    del x
+    found(0)
+    x = made_on_first()
+    with first:
+        there = x.to("sim:1")
+    there = there + 1  # copies between devices are ordered on both
+    with first:
+        x.mul_(2)
+    torch.accelerator.synchronize("sim:0")
+    x.mul_(2)
+    torch.accelerator.synchronize("sim:0")
+    del x, there
+    found(0)
+
+
+def test_autograd_orders_a_step_on_side_streams() -> None:
+    """torch's own rules, which the tests of replays build on."""
+    module = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)).to("sim:0")
+    x = torch.randn(4, 8, device="sim:0")
+    stream = torch.Stream("sim:0")
+    stream.wait_stream(torch.accelerator.current_stream("sim:0"))
+    before = sim.launches(0, 0), sim.launches(0, stream.stream_id)
+    with stream:
+        loss = module(x).square().sum()
+    loss.backward()
+    assert sim.launches(0, 0) - before[0] <= 1  # the gradient of the loss
+    assert sim.launches(0, stream.stream_id) - before[1] > 10
+    torch.accelerator.synchronize("sim:0")
 
 
 def test_each_device_has_a_thread_for_its_backward() -> None:

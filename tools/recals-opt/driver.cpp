@@ -1,6 +1,7 @@
 #include "tools/recals-opt/driver.h"
 
 #include <algorithm>
+#include <fstream>
 #include <iostream>
 #include <sstream>
 
@@ -10,6 +11,7 @@
 #include <ATen/autocast_mode.h>
 
 #include "passes/lower/lower.h"
+#include "passes/plan/pins.h"
 #include "passes/registry.h"
 #include "runtime/ops.h"
 #include "tools/recals-opt/check.h"
@@ -105,12 +107,29 @@ std::string cost_model_of(const Options& options) {
   return options.cost_model;
 }
 
+std::vector<plan::Pin> pins_of(const Options& options) {
+  if (options.pins.empty()) {
+    return {};
+  }
+  std::ifstream file(options.pins);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file) {
+    throw BadInput("--pins: " + options.pins + " cannot be read");
+  }
+  auto parsed = plan::parse_pins(text);
+  if (const auto* bad = std::get_if<plan::BadPin>(&parsed)) {
+    throw BadInput("--pins: " + options.pins + ": " + bad->message);
+  }
+  return std::get<std::vector<plan::Pin>>(std::move(parsed));
+}
+
 StepOptions step_options_of(const Options& options) {
   return {
       .limits = limits_of(options.budgets),
       .cost_model = cost_model_of(options),
       .target = target_of(options),
       .rng = rng_of(options),
+      .pins = pins_of(options),
   };
 }
 

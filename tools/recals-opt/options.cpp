@@ -42,6 +42,9 @@ void describe(CLI::App& app, Options& options) {
       options.budgets,
       "[DEVICE=]LIMIT",
       "512MiB, 536870912, or 50% of the plain peak; of every device, or of one");
+  app.add_option(
+         "--pins", options.pins, "What must or should be kept or recomputed, as JSON: {\"layer1.*\": \"must_save\"}")
+      ->type_name("FILE");
   app.add_option("--autocast", options.autocast, "The step's forward runs under autocast of this dtype")
       ->type_name("DTYPE")
       ->check(CLI::IsMember({"bf16", "f16"}));
@@ -103,6 +106,9 @@ void check_modes(const Options& options) {
   }
   if (!options.emit.empty() && (options.check || !options.explain.empty())) {
     throw UsageError(std::string(first) + " prints text of its own, so it excludes --emit");
+  }
+  if (!options.pins.empty() && options.budgets.empty()) {
+    throw UsageError("--pins says what a plan must do, so it needs a --budget");
   }
   if (options.file.empty() && !options.list_passes) {
     throw UsageError("a FILE is expected");

@@ -21,6 +21,7 @@ struct Options {
   bool no_preserve_rng_state = false;
   std::string gpu_devices = "all";
   std::string explain;
+  std::string pins; ///< a file; empty: none
   std::vector<std::string> inputs; ///< [NAME=]SPEC
   std::vector<std::string> parameters; ///< NAME=SPEC
   std::vector<std::string> buffers; ///< NAME=SPEC
