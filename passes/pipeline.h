@@ -22,10 +22,9 @@ struct Analysis {
   MetaTwin twin;
   std::vector<at::Tensor> inputs; ///< meta
   std::shared_ptr<const Program> program; ///< of `flat`, for meta
-  CostModel cost_model;
   std::vector<double> measured_seconds; ///< per node of `program`, if the nodes were measured
-  Target target;
-  bool has_target = false; ///< it was asked for, and may not be where module and inputs are
+  TargetOptions target;
+  std::vector<Target> targets; ///< per device of `flat.devices`
   DryRun sizes; ///< of the plain step
 };
 
@@ -74,10 +73,17 @@ struct Planned {
   plan::Plan plan;
   std::vector<int64_t> budgets; ///< bytes per device
   std::shared_ptr<torch::jit::Graph> graph; ///< the flat graph with boundaries
-  int64_t peak = 0; ///< bytes, of the dry run under the plan
-  int64_t simulated_peak = 0; ///< bytes, what the planner's simulator said
+  std::vector<int64_t> peak; ///< bytes per device, of the dry run under the plan
+  std::vector<int64_t> simulated_peak; ///< bytes per device, what the planner's simulator said
   DryRun sizes; ///< of that run
 };
+
+/// Bytes per device, kNoBudget for none: each of `limits` (StepOptions has them) where it counts, a fraction of that device's
+/// plain peak. Throws BadBudget for a device that is not there.
+std::vector<int64_t> budgets_of(
+    const std::vector<std::string>& devices,
+    const std::map<std::string, plan::Limit>& limits,
+    const std::vector<int64_t>& plain_peaks);
 
 /// Throws BudgetUnreachable, BadBudget.
 Planned plan_step(const Analysis& analysis, const StepOptions& options);

@@ -83,11 +83,7 @@ bool run_remove_boundaries(Job& job, const PassOptions&) {
 }
 
 bool run_lower(Job& job, const PassOptions&) {
-  need(!job.marked.empty(), "lower", "boundaries");
-  if (text_of(job.graph) != job.marked) {
-    job.planned->graph = job.graph;
-    measure_again(*job.analysis, *job.planned);
-  }
+  measure_changes(job);
   auto flat = job.analysis->flat;
   flat.graph = job.graph;
   job.module = lower(
@@ -218,6 +214,16 @@ Job job_of(
   job.inputs = inputs;
   job.options = options;
   return job;
+}
+
+void measure_changes(Job& job) {
+  need(!job.marked.empty(), "lower", "boundaries");
+  auto text = text_of(job.graph);
+  if (text != job.marked) {
+    job.planned->graph = job.graph;
+    measure_again(*job.analysis, *job.planned);
+    job.marked = std::move(text);
+  }
 }
 
 std::vector<Pass> all_passes() {

@@ -83,4 +83,8 @@ struct Instrumentation {
 /// BudgetUnreachable, BadBudget, BadPipeline.
 void run_pipeline(Job& job, const std::vector<Step>& steps, const Instrumentation& instrumentation = {});
 
+/// Runs the planned graph dry again if passes have changed it since it was planned. `lower` begins with it; who calls it
+/// before has a `lower` that only writes types and methods. Throws BudgetUnreachable.
+void measure_changes(Job& job);
+
 } // namespace recals

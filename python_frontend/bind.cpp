@@ -64,6 +64,21 @@ auto without_gil(F work) {
   return work();
 }
 
+std::vector<Step> steps_between(const std::string& first, const std::string& last) {
+  const auto before = standard_pipeline(first);
+  auto steps = standard_pipeline(last);
+  steps.erase(steps.begin(), steps.begin() + static_cast<int64_t>(before.size()));
+  return steps;
+}
+
+/// The module of a job that is planned. All scripted modules of a Python process share one compilation unit, which knows
+/// no lock but the GIL, and this adds a type and methods to it.
+Module lowered(Job& job) {
+  without_gil([&] { measure_changes(job); });
+  run_pipeline(job, steps_between("boundaries", "lower"));
+  return job.module;
+}
+
 /// Written only: recals/arguments.py fills them in.
 void bind_options(py::module& m) {
   py::class_<StepOptions>(m, "StepOptions")
@@ -141,11 +156,12 @@ GraphPass python_pass(const std::string& name, py::function function, const std:
   return {name, "a Python function", after, run};
 }
 
-std::vector<Step> steps_between(const std::string& first, const std::string& last) {
-  const auto before = standard_pipeline(first);
-  auto steps = standard_pipeline(last);
-  steps.erase(steps.begin(), steps.begin() + static_cast<int64_t>(before.size()));
-  return steps;
+std::map<std::string, int64_t> by_device(const Job& job, const std::vector<int64_t>& bytes) {
+  std::map<std::string, int64_t> named;
+  for (size_t d = 0; d < bytes.size(); ++d) {
+    named[job.analysis->sizes.step.devices[d]] = bytes[d];
+  }
+  return named;
 }
 
 void bind_passes(py::module& m) {
@@ -153,8 +169,9 @@ void bind_passes(py::module& m) {
       .def_readonly("graph", &Job::graph)
       .def_property_readonly("options", [](const Job& job) { return job.options; })
       .def_property_readonly("attributes", [](const Job& job) { return job.analysis->flat.attributes; })
-      .def_property_readonly("peak", [](const Job& job) { return job.planned->peak; })
-      .def_property_readonly("simulated_peak", [](const Job& job) { return job.planned->simulated_peak; })
+      .def_property_readonly("peak", [](const Job& job) { return by_device(job, job.planned->peak); })
+      .def_property_readonly(
+          "simulated_peak", [](const Job& job) { return by_device(job, job.planned->simulated_peak); })
       .def(
           "report",
           [](const Job& job) {
@@ -190,8 +207,7 @@ void bind_passes(py::module& m) {
   m.def("lower", [](const Job& planned, const std::optional<Module>& module) {
     Job job = planned;
     job.module = module.value_or(job.module);
-    without_gil([&] { run_pipeline(job, {{"lower", {}}}); });
-    return job.module;
+    return lowered(job);
   });
   m.def("remove_boundaries", [](torch::jit::Graph& graph) { return remove_boundaries(graph); });
   m.def("passes", [] {

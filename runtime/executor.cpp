@@ -109,9 +109,9 @@ class Run {
     const auto own = own_generator(node, self_);
     if (program_->meta) {
       if (replayed) {
-        frame_->before_draw_on_meta(n, own);
+        frame_->before_draw_on_meta(n, own.defined() ? own.device() : device_of_draw(node, inputs));
       }
-      return call_node(node, inputs, /*replay=*/false, own);
+      return call_node(node, inputs, /*replay=*/false);
     }
     const auto generator = own.defined() ? own : RngState::default_generator(device_of_draw(node, inputs));
     const DrawLock lock(generator);

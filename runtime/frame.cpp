@@ -29,6 +29,22 @@ c10::Storage Frame::InUse::lock() const {
   return alive ? c10::Storage(std::move(alive)) : c10::Storage();
 }
 
+class Frame::Turn {
+ public:
+  explicit Turn(Frame& frame) : frame_(frame), lock_(frame.mutex_) {}
+  ~Turn() {
+    frame_.settle();
+    lock_.unlock();
+    frame_.settle_if_free(); // what came between the two
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  Frame& frame_;
+  std::unique_lock<std::recursive_mutex> lock_;
+};
+
 /// Stands in for a dropped slot: knows how the slot showed its storage, and asks the frame for it.
 class Frame::Hook : public torch::autograd::SavedVariableHooks {
  public:
@@ -41,7 +57,7 @@ class Frame::Hook : public torch::autograd::SavedVariableHooks {
         negated(slot.is_neg()) {}
 
   ~Hook() override {
-    frame->release(*this);
+    frame->release({reg, round_used, given});
   }
   void call_pack_hook(const at::Tensor&) override {}
   at::Tensor call_unpack_hook() override {
@@ -59,7 +75,7 @@ class Frame::Hook : public torch::autograd::SavedVariableHooks {
   int reg;
   int node; ///< that saved it
   int round_used = -1;
-  bool given = false; ///< what InUse counts
+  bool given = false;
   Geometry geometry;
   bool conjugated;
   bool negated;
@@ -114,25 +130,19 @@ void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
 
 void Frame::before_draw(int node, const at::Generator& generator) {
   if (program_->nodes[node].recipe != nullptr) {
-    drawn_.emplace(Drawn{generator, RngState::copy_of(generator), {}});
+    drawn_.emplace(Drawn{generator.device(), generator, RngState::copy_of(generator), {}});
   } else {
     rng_[node] = RngState::of(generator);
     ++counters().rng_saves;
   }
 }
 
-void Frame::before_draw_on_meta(int node, const at::Generator& own) {
+void Frame::before_draw_on_meta(int node, c10::Device device) {
   if (program_->nodes[node].recipe != nullptr) {
-    drawn_.emplace();
+    drawn_.emplace(Drawn{device, {}, {}, {}});
   } else {
-    rng_[node] = state_on_meta(own);
+    rng_[node] = RngState::stand_in(device, program_->devices);
   }
-}
-
-RngState Frame::state_on_meta(const at::Generator& own) const {
-  // States are in host memory, which counts where the step itself is on the CPU.
-  const bool counts = program_->stands_for == c10::kCPU;
-  return RngState::stand_in(c10::kMeta, counts ? RngState::bytes(own.defined() ? own.device() : c10::kCPU) : 0);
 }
 
 void Frame::after_draw(int node) {
@@ -149,7 +159,7 @@ void Frame::keep_internal(int reg, const at::Tensor& tensor) {
 }
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const at::Tensor& slot, int node) {
-  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const Turn turn(*this);
   const auto& info = program_->registers[reg];
   auto& slots = slots_[reg];
   if (info.packer != nullptr && slots.live == 0) {
@@ -195,7 +205,8 @@ void Frame::after_node(int node, const std::vector<at::Tensor>& outputs) {
   // Without a slot there is nothing to go by (the op's input needed no gradient, or the user's hooks have the slot).
   const bool there = held_[info.recipe_reg] || packed_[info.recipe_reg].bytes.defined();
   if (!there) {
-    rng_[node] = program_->meta ? state_on_meta({}) : RngState::of(drawn_->generator, drawn_->before);
+    rng_[node] = program_->meta ? RngState::stand_in(drawn_->device, program_->devices)
+                                : RngState::of(drawn_->generator, drawn_->before);
     rng_[node]->ends_at(drawn_->end);
     counters().rng_saves += program_->meta ? 0 : 1;
   }
@@ -203,7 +214,7 @@ void Frame::after_node(int node, const std::vector<at::Tensor>& outputs) {
 }
 
 void Frame::seal(std::vector<int> base) {
-  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const Turn turn(*this);
   graph_.emplace(*program_, std::move(base));
   ReplayNeeds::Listener& listener = *this;
   needs_.emplace(*program_, *graph_, live_slots(), listener);
@@ -219,7 +230,7 @@ std::vector<int> Frame::live_slots() const {
 }
 
 at::Tensor Frame::demand(Hook& hook) {
-  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const Turn turn(*this);
   TORCH_INTERNAL_ASSERT(needs_, "recals: a backward inside the forward of its own graph");
   if (hook.round_used == round_) {
     begin_round();
@@ -238,21 +249,49 @@ at::Tensor Frame::demand(Hook& hook) {
   return slot;
 }
 
-void Frame::release(Hook& hook) {
-  std::lock_guard<std::recursive_mutex> lock(mutex_);
-  auto& slots = slots_[hook.reg];
-  --slots.live;
-  const bool waited = hook.round_used != round_;
-  slots.waiting -= waited ? 1 : 0;
-  if (hook.given && --in_use_[hook.reg].slots == 0) {
-    in_use_[hook.reg].storage.reset();
+void Frame::release(const Released& slot) {
+  {
+    const std::lock_guard<std::mutex> lock(released_mutex_);
+    released_.push_back(slot);
+    unsettled_ = true;
   }
-  const auto* packer = program_->registers[hook.reg].packer;
-  if (packer != nullptr && !packer->lossless && slots.live == 0) {
-    packed_[hook.reg] = Packed{};
+  settle_if_free();
+}
+
+/// Whoever finds the frame taken leaves the queue to who has it.
+void Frame::settle_if_free() {
+  while (unsettled_) {
+    const std::unique_lock<std::recursive_mutex> lock(mutex_, std::try_to_lock);
+    if (!lock) {
+      return;
+    }
+    settle();
   }
-  if (needs_) {
-    needs_->slot_released(hook.reg, waited);
+}
+
+/// In the frame: counts the released slots out.
+void Frame::settle() {
+  std::vector<Released> released;
+  {
+    const std::lock_guard<std::mutex> lock(released_mutex_);
+    released.swap(released_);
+    unsettled_ = false;
+  }
+  for (const auto& slot : released) {
+    auto& slots = slots_[slot.reg];
+    --slots.live;
+    const bool waited = slot.round_used != round_;
+    slots.waiting -= waited ? 1 : 0;
+    if (slot.given && --in_use_[slot.reg].slots == 0) {
+      in_use_[slot.reg].storage.reset();
+    }
+    const auto* packer = program_->registers[slot.reg].packer;
+    if (packer != nullptr && !packer->lossless && slots.live == 0) {
+      packed_[slot.reg] = Packed{};
+    }
+    if (needs_) {
+      needs_->slot_released(slot.reg, waited);
+    }
   }
 }
 

@@ -11,7 +11,13 @@
 /// A backward that keeps its graph (retain_graph, double backward) may ask for the same slot again. Each pass over the
 /// slots is a round: the first slot that is asked for twice begins a new one, in which every slot that still lives is
 /// waited for once more.
+///
+/// Note [Slots that go while another thread replays]
+/// Threads that walk one autograd graph take turns in its frame, for as long as a replay takes. Who lets go of a slot must
+/// not wait for that: it may hold a lock that the replay needs (Python's, if an op of it or an object in it is Python's).
+/// So released slots queue up, and whoever leaves the frame next settles them.
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 
@@ -36,8 +42,8 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   void before_node(int node, const std::vector<at::Tensor>& inputs);
   /// Then, if it draws: from where.
   void before_draw(int node, const at::Generator& generator);
-  /// The same in a dry run, where nothing is drawn. `own`: the generator that the node is given, if any.
-  void before_draw_on_meta(int node, const at::Generator& own);
+  /// The same in a dry run, where nothing is drawn. `device`: whose numbers, or the meta device that stands for it.
+  void before_draw_on_meta(int node, c10::Device device);
   void after_draw(int node);
   /// A kept internal that a recipe reads.
   void keep_internal(int reg, const at::Tensor& tensor);
@@ -93,9 +99,20 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
     std::unordered_map<int, Local> locals;
   };
 
+  /// A slot that is no more.
+  struct Released {
+    int reg = -1;
+    int round_used = -1;
+    bool given = false; ///< what InUse counts
+  };
+  /// The frame for the scope of one thread.
+  class Turn;
+
   // Backward, called by the hooks.
   at::Tensor demand(Hook& hook);
-  void release(Hook& hook);
+  void release(const Released& slot);
+  void settle();
+  void settle_if_free();
 
   at::Tensor storage_for(const Hook& hook);
   void replay(Demand& demand);
@@ -110,7 +127,6 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   const at::Tensor& held(int node, int reg) const;
   at::Tensor at_hand(const Demand& demand, int reg) const;
   void made(Demand& demand, int reg, const at::Tensor& tensor);
-  RngState state_on_meta(const at::Generator& own) const;
   void maybe_retain(const Demand& demand, int reg, const at::Tensor& tensor);
   void count_reads(Demand& demand, int node);
   at::Tensor unpack(int reg);
@@ -126,6 +142,9 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   AutocastState autocast_;
   StreamState streams_;
   std::recursive_mutex mutex_;
+  std::mutex released_mutex_;
+  std::vector<Released> released_; ///< not settled yet
+  std::atomic<bool> unsettled_{false}; ///< there are some
   int round_ = 0;
   std::optional<ReplayGraph> graph_; ///< once sealed
   std::optional<ReplayNeeds> needs_; ///< once sealed
@@ -139,6 +158,7 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   std::vector<std::vector<int>> required_grad_; ///< per node with internals that are made again: registers
   /// How to draw again what a node with a recipe has drawn, until the recipe is known to serve.
   struct Drawn {
+    c10::Device device;
     at::Generator generator; ///< undefined on meta
     at::Generator before; ///< a copy
     RngState::Place end;

@@ -2,7 +2,7 @@
 
 /// The exact bytes that torch's allocators hand out and take back, per device, from a moment on.
 ///
-/// Pushed as the calling thread's profiler state, which is what torch's own profiler does, so every thread that works
+/// Pushed as the calling thread's profiler state, as torch's own profiler is, so every thread that works
 /// for this one (autograd's too) reports to it.
 
 #include <chrono>
@@ -12,13 +12,12 @@
 #include <string>
 #include <vector>
 
-#include <c10/core/Allocator.h>
-
 #include "recals/export.h"
+#include "runtime/memory_listener.h"
 
 namespace recals {
 
-class RECALS_API MemoryTracker : public c10::MemoryReportingInfoBase {
+class RECALS_API MemoryTracker : public MemoryListener {
  public:
   static constexpr size_t kMostPoints = size_t{1} << 16;
 
@@ -48,9 +47,6 @@ class RECALS_API MemoryTracker : public c10::MemoryReportingInfoBase {
   void reset_peak();
 
   void reportMemoryUsage(void* ptr, int64_t bytes, size_t allocated, size_t reserved, c10::Device device) override;
-  bool memoryProfilingEnabled() const override {
-    return true;
-  }
 
  private:
   explicit MemoryTracker(bool with_curve) : with_curve_(with_curve), start_(std::chrono::steady_clock::now()) {}

@@ -1,10 +1,13 @@
 #include "runtime/rng_state.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 namespace recals {
 
@@ -38,15 +41,17 @@ at::Generator RngState::default_generator(c10::Device device) {
 }
 
 int64_t RngState::bytes(c10::Device device) {
-  if (device.is_cpu()) {
-    static const int64_t cpu = rng_backend(c10::kCPU).bytes(c10::kCPU);
-    return cpu;
+  // Asked once a kind: asking makes such a state, which whoever counts the host's allocations would see.
+  static std::mutex mutex;
+  static std::map<c10::DeviceType, int64_t> known;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto kind = known.find(device.type());
+  if (kind == known.end()) {
+    const auto* guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(device.type())].load();
+    const bool there = device.is_cpu() || (guard != nullptr && device.index() < guard->deviceCount());
+    kind = known.emplace(device.type(), there ? rng_backend(device.type()).bytes(device) : 0).first;
   }
-  try {
-    return rng_backend(device.type()).bytes(device);
-  } catch (const c10::Error&) {
-    return 0;
-  }
+  return kind->second;
 }
 
 RngState RngState::of(const at::Generator& generator) {
@@ -60,9 +65,13 @@ RngState RngState::of(const at::Generator& generator, const at::Generator& copy)
   return {generator, backend_of(generator).save(source)};
 }
 
-RngState RngState::stand_in(c10::Device memory, int64_t bytes) {
+RngState RngState::stand_in(c10::Device device, const DeviceTable& devices) {
+  // It is kept on the host, whose bytes count if the step uses it.
+  const int host = devices.number_of(c10::kCPU);
+  const int64_t size = host < 0 ? 0 : bytes(devices.real(device));
+  const c10::Device on(c10::kMeta, static_cast<c10::DeviceIndex>(std::max(host, 0)));
   GeneratorState state;
-  state.bytes = at::empty({bytes}, at::TensorOptions().device(memory).dtype(at::kByte));
+  state.bytes = at::empty({size}, at::TensorOptions().device(on).dtype(at::kByte));
   return {at::Generator(), std::move(state)};
 }
 
@@ -72,7 +81,12 @@ at::Generator RngState::copy_of(at::Generator generator) {
 }
 
 RngState RngState::now() const {
-  return generator_.defined() ? of(generator_) : stand_in(state_.bytes.device(), state_.bytes.numel());
+  if (generator_.defined()) {
+    return of(generator_);
+  }
+  GeneratorState state;
+  state.bytes = at::empty_like(state_.bytes);
+  return {at::Generator(), std::move(state)};
 }
 
 void RngState::restore() const {

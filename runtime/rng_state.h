@@ -15,6 +15,7 @@
 #include <c10/core/Device.h>
 
 #include "recals/export.h"
+#include "runtime/device_table.h"
 #include "runtime/rng_backend.h"
 
 namespace recals {
@@ -29,15 +30,16 @@ class RECALS_API RngState {
     return of(default_generator(device));
   }
 
-  /// On meta tensors nothing is drawn: takes the memory that a state takes, `bytes` on the meta device `memory`.
-  static RngState stand_in(c10::Device memory, int64_t bytes);
+  /// On meta nothing is drawn: takes the memory that a state of `device`, or of what this meta device stands for in
+  /// `devices`, would take, so that a dry run counts it.
+  static RngState stand_in(c10::Device device, const DeviceTable& devices);
 
   static at::Generator default_generator(c10::Device device);
   /// A copy that is no tensor and takes no memory that a plan counts.
   static at::Generator copy_of(at::Generator generator);
-  /// Host memory that a state of the default generator of `device` takes, in bytes; 0 where this process cannot reach the
-  /// device, and nothing is known.
-  static int64_t bytes(c10::Device device = c10::kCPU);
+  /// Host memory that a state of the default generator of `device` takes, in bytes; 0 for a device that this process does
+  /// not have.
+  static int64_t bytes(c10::Device device);
 
   /// What `of` gives now, for the same generator.
   RngState now() const;

@@ -117,6 +117,37 @@ class EarlyReturn(Stack):
         return self.last(F.gelu(self.second(x)))
 
 
+class Forked(Stack):
+    """Forks of a submodule and of a function, waited for later and out of order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = ForkedInside()
+
+    def forward(self, features: Tensor) -> Tensor:
+        x = torch.tanh(self.first(features))
+        forked = torch.jit.fork(self.second, x)
+        several = [torch.jit.fork(squared, x), torch.jit.fork(squared, x * 0.5)]
+        x = torch.sigmoid(self.inner(x))
+        for one in several:
+            x = x + torch.jit.wait(one)
+        return self.last(x * torch.jit.wait(forked))
+
+
+class ForkedInside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        forked = torch.jit.fork(self.layer, x)
+        return F.gelu(x) + torch.jit.wait(forked)
+
+
+def squared(x: Tensor) -> Tensor:
+    return torch.sigmoid(x) * torch.tanh(x)
+
+
 class Asserted(Stack):
     """Checks, and text that only an error would show."""
 
@@ -129,7 +160,7 @@ class Asserted(Stack):
         return self.last(F.gelu(self.second(x)))
 
 
-KINDS = [OnTraining, OnShape, ManyLayers, Counted, Gathered, WhileLoop, EarlyReturn, Asserted]
+KINDS = [OnTraining, OnShape, ManyLayers, Counted, Gathered, WhileLoop, EarlyReturn, Forked, Asserted]
 
 
 @pytest.mark.parametrize("budget", [TIGHTEST, "60%", "100%"])
@@ -325,8 +356,9 @@ def traced(module: nn.Module, inputs: tuple[Any, ...]) -> torch.jit.ScriptModule
 @pytest.mark.smoke
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-def test_traced_module(budget: str) -> None:
-    plain, other = Traceable(), Traceable()
+@pytest.mark.parametrize("kind", [Traceable, Forked], ids=lambda kind: kind.__name__)
+def test_traced_module(kind: type[nn.Module], budget: str) -> None:
+    plain, other = kind(), kind()
     other.load_state_dict(plain.state_dict())
     budgeted = rewrite(traced(other, INPUTS), INPUTS, budget)
     prepare_gradients(plain)

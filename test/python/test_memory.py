@@ -120,6 +120,24 @@ def test_error_inside_the_block_passes_through() -> None:
     assert again.peak == {"cpu": MIB}
 
 
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * 2.0
+
+
+def test_custom_functions_inside_the_block() -> None:
+    """They ask the profiler, which is who listens to the allocators, for its settings."""
+    x = torch.ones(MIB // 4, requires_grad=True)
+    with recals.track_memory() as memory:
+        Twice.apply(x).sum().backward()
+    assert memory.live == {"cpu": MIB}
+
+
 @pytest.mark.parametrize("name", models.MAIN)
 def test_peak_agrees_with_the_profiler(name: str) -> None:
     trainee = training.plain(models.build(name, "small"))

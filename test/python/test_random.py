@@ -307,6 +307,22 @@ def test_many_dropouts() -> None:
         check_steps(Many(), INPUTS, budget, steps=2)
 
 
+class OfConstants(AroundMiddle):
+    """The probabilities are known when the plan is made; the numbers are not."""
+
+    def middle(self, x: Tensor) -> Tensor:
+        chosen = torch.multinomial(torch.tensor([0.5, 0.25, 0.25]), 128, replacement=True)
+        return x * chosen.unsqueeze(1) * torch.bernoulli(torch.tensor(0.5))
+
+
+def test_draws_from_constants_are_draws_of_each_step() -> None:
+    scripted = torch.jit.script(OfConstants())
+    before = torch.get_rng_state()
+    recals.optimize(scripted, INPUTS, "100%")
+    assert torch.equal(torch.get_rng_state(), before)
+    check_steps(OfConstants(), INPUTS, steps=4)
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Generators of one's own
 

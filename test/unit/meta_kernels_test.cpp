@@ -8,7 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 
-#include "passes/sizes/meta_allocator.h"
+#include "passes/meta/meta_allocator.h"
 
 namespace recals {
 namespace {
@@ -420,6 +420,7 @@ void the_rest(std::vector<Call>& calls) {
   calls.push_back({"householder", "aten::linalg_householder_product", {f({2, 4, 3}), f({2, 3})}});
   calls.push_back({"multinomial", "aten::multinomial", {f({3, 4}), 2, true, none}});
   calls.push_back({"poisson", "aten::poisson", {turned({3, 4}), none}});
+  calls.push_back({"binomial", "aten::binomial", {turned({3, 4}), turned({3, 4}), none}});
   calls.push_back({"gamma", "aten::_standard_gamma", {f({3, 4}), none}});
   calls.push_back({"dirichlet", "aten::_sample_dirichlet", {f({3, 4}), none}});
   calls.push_back({"bernoulli_out", "aten::bernoulli.out", {f({3, 4}), none, out()}});
@@ -556,7 +557,9 @@ void PrintTo(const Family& family, std::ostream* out) {
 class KernelsOnMeta : public testing::TestWithParam<Family> {};
 
 TEST_P(KernelsOnMeta, MakeTheOutputsOfTheCpuKernelsAndNothingElse) {
-  const MetaKernels kernels;
+  DeviceTable devices;
+  devices.add(c10::kCPU);
+  const MetaKernels kernels(devices);
   at::manual_seed(0);
   std::vector<Call> calls;
   GetParam().add(calls);
