@@ -67,7 +67,7 @@ CALLS: dict[str, str] = {
     "rnn_tanh.input": "torch.rnn_tanh(s, zeros(x), self.rnn_weights(), True, 2, 0.3, True, False, False)[0].squeeze(0)",
     "rrelu": "torch.rrelu(x, 0.1, 0.4, True{g})",
     "rrelu_": "torch.rrelu_(x + 0, 0.1, 0.4, True{g})",
-    "rrelu_with_noise_functional": "torch.ops.aten.rrelu_with_noise_functional(x, p, 0.1, 0.4, True{g})[0]",
+    "rrelu_with_noise_functional": "x * torch.ops.aten.rrelu_with_noise_functional(x, p, 0.1, 0.4, True{g})[0]",
     "scaled_dot_product_attention": "join(nn.functional.scaled_dot_product_attention(h, h, h, None, 0.2))",
     "uniform": "x * torch.ops.aten.uniform(p, 0., 1.{g})",
 }
