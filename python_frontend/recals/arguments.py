@@ -90,7 +90,7 @@ def limit_text(limit: object) -> str:
 
 
 def limits(budget: object) -> dict[str, str]:
-    """Device name -> text; the name "" stands for every device."""
+    """Device name -> text; the name "" stands for every accelerator, or the CPU where there is none."""
     if isinstance(budget, Mapping):
         if not budget:
             raise ValueError("recals: the budget names no device")

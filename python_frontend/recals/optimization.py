@@ -47,7 +47,8 @@ def optimize(
         module: scripted or traced.
         example_inputs: the method's positional arguments, as in a training step. Their values do not matter.
         budget: the most bytes that a step (forward, loss, backward) may hold above parameters, their gradients, and
-            inputs: an int, "512MiB", "50%" of the plain step's own peak, or a dict from device name to those.
+            inputs: an int, "512MiB", "50%" of the plain step's own peak, or a dict from device name to those. Without a
+            device it holds for every accelerator of the step, or for the CPU where there is none.
         pins: what the plan must or should keep or recompute: a dict from patterns to members of
             `torch.utils.checkpoint.CheckpointPolicy` or their names, ``{"layer1.*": "must_save", "aten::relu":
             "prefer_recompute", "%x.3": "must_recompute"}``. A pattern is a module path (with the modules inside), an

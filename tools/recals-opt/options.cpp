@@ -41,7 +41,7 @@ void describe(CLI::App& app, Options& options) {
       "--budget",
       options.budgets,
       "[DEVICE=]LIMIT",
-      "512MiB, 536870912, or 50% of the plain peak; of every device, or of one");
+      "512MiB, 536870912, or 50% of the plain peak; of every accelerator, or of one device");
   app.add_option(
          "--pins", options.pins, "What must or should be kept or recomputed, as JSON: {\"layer1.*\": \"must_save\"}")
       ->type_name("FILE");
