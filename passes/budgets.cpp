@@ -9,6 +9,9 @@
 
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/StringUtil.h>
+
+#include "passes/plan/planner.h"
 
 namespace recals {
 
@@ -136,7 +139,9 @@ Room room_on(const torch::jit::Module& module, c10::Device device, bool moves) {
   return room;
 }
 
-int64_t budget_bytes(
+namespace {
+
+int64_t bytes_for(
     const plan::Limit& limit,
     int64_t plain_peak,
     const torch::jit::Module& module,
@@ -162,6 +167,29 @@ int64_t budget_bytes(
       plan::human_bytes(room.moved + room.gradients + room.optimizer),
       " besides (parameters to move, gradients, the optimizer's state). Give a number of bytes.");
   return room.budget();
+}
+
+} // namespace
+
+std::vector<int64_t> budgets_of(
+    const StepOptions& options,
+    const std::vector<std::string>& devices,
+    const std::vector<int64_t>& plain_peaks,
+    const torch::jit::Module& module) {
+  std::vector<int64_t> budgets(devices.size(), plan::kNoBudget);
+  const bool moves = options.target.device.has_value();
+  const bool accelerated = std::any_of(devices.begin(), devices.end(), [](const auto& name) { return name != "cpu"; });
+  for (const auto& [name, limit] : options.limits) {
+    if (!name.empty() && std::find(devices.begin(), devices.end(), name) == devices.end()) {
+      throw BadBudget("recals: there is a budget for '" + name + "', but the step runs on " + c10::Join(", ", devices));
+    }
+    for (size_t d = 0; d < devices.size(); ++d) {
+      if (name.empty() ? !accelerated || devices[d] != "cpu" : devices[d] == name) {
+        budgets[d] = bytes_for(limit, plain_peaks[d], module, c10::Device(devices[d]), moves);
+      }
+    }
+  }
+  return budgets;
 }
 
 } // namespace recals

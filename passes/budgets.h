@@ -3,12 +3,14 @@
 /// Budgets in bytes, where they depend on the plain step or on the machine.
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <c10/core/Device.h>
 #include <torch/csrc/jit/api/module.h>
 
-#include "passes/plan/budget.h"
+#include "passes/step_options.h"
 
 namespace recals {
 
@@ -39,13 +41,18 @@ int64_t free_host_bytes(const std::string& root = "");
 /// Stands for the smallest budget that works, which takes a search.
 constexpr int64_t kSmallest = -1;
 
-/// `limit` in bytes, or kSmallest. `plain_peak`: of the plain step on that device. Throws c10::ValueError if "auto" leaves
-/// nothing, or the device is not there.
-int64_t budget_bytes(
-    const plan::Limit& limit,
-    int64_t plain_peak,
-    const torch::jit::Module& module,
-    c10::Device device,
-    bool moves);
+/// A budget for a device that the step does not use, or nonsense.
+class BadBudget : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Bytes per device of `devices`, each limit where it counts: kNoBudget for none, kSmallest for "min", a fraction of that
+/// device's plain peak (`plain_peaks`). `module`: the plain one. Throws BadBudget; c10::ValueError if "auto" leaves nothing, or a device is not there.
+std::vector<int64_t> budgets_of(
+    const StepOptions& options,
+    const std::vector<std::string>& devices,
+    const std::vector<int64_t>& plain_peaks,
+    const torch::jit::Module& module);
 
 } // namespace recals

@@ -44,7 +44,7 @@ void take_names(const Analysis& analysis, const Program& program, DryRun& sizes)
 
 /// The step of `program` run dry, with the names and times of the analysis.
 DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& program, const c10::IValue& self) {
-  auto sizes = dry_run(program, self, analysis.inputs, analysis.target, analysis.cost_model);
+  auto sizes = dry_run(program, self, analysis.inputs, analysis.targets);
   // A pass behind the plan may have changed the nodes; they go by their own names and estimates then.
   const bool same_nodes = program->nodes.size() == analysis.program->nodes.size();
   if (program != analysis.program && same_nodes) {
@@ -69,8 +69,8 @@ std::optional<c10::Device> planned_device(const TargetOptions& target) {
       target.device->is_cpu() || target.device->is_cuda(),
       "recals: steps can be planned for the CPU and for CUDA devices, not for '",
       *target.device,
-      "'");
-  return target_of(*target.device, target).device;
+      "', unless module and inputs are there");
+  return DeviceTable::with_index(*target.device);
 }
 
 } // namespace
@@ -83,9 +83,10 @@ Analysis specialise_step(
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
   analysis.module = module;
-  analysis.flat = specialise(module._ivalue(), method, inputs, planned_device(options.target));
-  analysis.target = target_of(analysis.flat.device, options.target);
-  analysis.has_target = options.target.device.has_value();
+  const auto device = planned_device(options.target);
+  analysis.flat = specialise(module._ivalue(), method, inputs, device);
+  analysis.target = options.target;
+  analysis.target.device = device;
   return analysis;
 }
 
@@ -95,24 +96,25 @@ void size_step(
     const std::vector<c10::IValue>& inputs,
     const StepOptions& options) {
   c10::InferenceMode no_inference(false);
+  auto& devices = analysis.flat.devices;
   {
-    const MetaKernels kernels; // not around what is measured below
-    analysis.twin = meta_twin(module._ivalue());
+    const MetaKernels kernels(devices); // not around what is measured below
+    analysis.twin = meta_twin(module._ivalue(), devices, analysis.target.device);
     analysis.inputs.clear();
     for (const auto& input : analysis.flat.inputs) {
       collect_tensors(input, analysis.inputs);
     }
-    analysis.program = compile_for_meta(analysis.flat.graph, analysis.target.device.type());
+    analysis.program = compile_for_meta(analysis.flat.graph, devices);
   }
   const auto choice = chosen_cost_model(options.cost_model);
   const bool profile = choice == kProfile;
-  analysis.cost_model = cost_model_for(profile ? "built-in" : choice, analysis.target.name());
+  analysis.targets = targets_of(devices, profile ? "built-in" : choice, analysis.target.workspace_margin);
   TORCH_CHECK(
-      !profile || !analysis.has_target,
+      !profile || !analysis.target.device,
       "recals: cost_model=\"profile\" measures the nodes where the module is, which tells nothing of a target device. "
       "Move "
       "module and inputs to ",
-      analysis.target.name(),
+      *analysis.target.device,
       ", or take another cost model.");
   analysis.measured_seconds =
       profile ? measure_nodes(analysis.flat.graph, module._ivalue(), inputs) : std::vector<double>();
@@ -131,36 +133,6 @@ Analysis analyse(
 
 namespace {
 
-/// Bytes per device; kSmallest where a search must tell.
-std::vector<int64_t> budgets_of(const Analysis& analysis, const StepOptions& options) {
-  const auto& step = analysis.sizes.step;
-  std::vector<int64_t> budgets(step.devices.size(), plan::kNoBudget);
-  const auto bytes = [&](const plan::Limit& limit, size_t device) {
-    return budget_bytes(
-        limit,
-        analysis.sizes.peak,
-        analysis.module,
-        c10::Device(step.devices[device]),
-        /*moves=*/options.target.device.has_value());
-  };
-  for (const auto& [name, limit] : options.limits) {
-    if (name.empty()) {
-      for (size_t d = 0; d < budgets.size(); ++d) {
-        budgets[d] = bytes(limit, d);
-      }
-      continue;
-    }
-    auto device = std::find(step.devices.begin(), step.devices.end(), name);
-    if (device == step.devices.end()) {
-      throw BadBudget(
-          "recals: there is a budget for '" + name + "', but the step runs on " + c10::Join(", ", step.devices));
-    }
-    const size_t d = device - step.devices.begin();
-    budgets[d] = bytes(limit, d);
-  }
-  return budgets;
-}
-
 std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
   auto describe = [&](int node) {
     const auto& info = step.nodes.at(node);
@@ -177,60 +149,93 @@ std::string at_of(const plan::StepGraph& step, const plan::PeakPoint& point) {
   return label >= 0 ? step.backward_ops.at(label) + " in the backward" : "the backward";
 }
 
+std::string exact(int64_t bytes) {
+  return plan::human_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
+}
+
+/// `smallest`: the smallest plan, run dry; `without_pins`: bytes per device of the one that follows no MUST.
 [[noreturn]] void unreachable(
     const plan::StepGraph& step,
-    const plan::Infeasible& reason,
-    const std::vector<int64_t>& budgets,
-    int64_t smallest,
-    int64_t without_pins) {
-  const auto& device = step.devices.at(reason.device);
-  const auto exact = [](int64_t bytes) { return plan::human_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; };
+    const Planned& smallest,
+    const std::vector<int64_t>& without_pins) {
+  const auto& budgets = smallest.budgets;
+  std::map<std::string, int64_t> works;
+  std::map<std::string, int64_t> works_without_pins;
+  size_t worst = 0; ///< the device that misses its budget by the largest factor
+  double factor = 0;
+  for (size_t d = 0; d < budgets.size(); ++d) {
+    if (budgets[d] == plan::kNoBudget) {
+      continue;
+    }
+    works[step.devices[d]] = smallest.peak[d];
+    works_without_pins[step.devices[d]] = without_pins[d];
+    const double over = static_cast<double>(smallest.peak[d]) / static_cast<double>(std::max<int64_t>(budgets[d], 1));
+    if (over > factor) {
+      factor = over;
+      worst = d;
+    }
+  }
+  std::string others;
+  for (const auto& [device, bytes] : works) {
+    if (device != step.devices[worst]) {
+      others += (others.empty() ? ", with " : ", ") + exact(bytes) + " on " + device;
+    }
+  }
   throw BudgetUnreachable(
-      "recals: no plan fits into " + exact(budgets[reason.device]) + " on " + device +
-          ". The smallest budget that works is " + exact(smallest) + "; what sets it is " + at_of(step, reason.at) +
-          "." + (without_pins < smallest ? " Without the pins it would be " + exact(without_pins) + "." : ""),
-      {{device, smallest}},
-      {{device, without_pins}});
+      "recals: no plan fits into " + exact(budgets[worst]) + " on " + step.devices[worst] +
+          ". The smallest budget that works is " + exact(smallest.peak[worst]) + others + "; what sets it is " +
+          at_of(step, smallest.plan.predicted.peak[worst]) + "." +
+          (without_pins[worst] < smallest.peak[worst]
+               ? " Without the pins it would be " + exact(without_pins[worst]) + "."
+               : ""),
+      works,
+      works_without_pins);
 }
 
 /// The graph under the plan, run dry.
 void take_peak(const Analysis& analysis, Planned& planned) {
-  planned.sizes =
-      sizes_of(analysis, compile_for_meta(planned.graph, analysis.target.device.type()), analysis.twin.value);
+  planned.sizes = sizes_of(analysis, compile_for_meta(planned.graph, analysis.flat.devices), analysis.twin.value);
   planned.peak = planned.sizes.peak;
-  planned.plan.predicted.peak[0].bytes = planned.sizes.peak;
-  planned.plan.predicted.held[0] = planned.sizes.held;
+  for (size_t d = 0; d < planned.peak.size(); ++d) {
+    planned.plan.predicted.peak[d].bytes = planned.sizes.peak[d];
+    planned.plan.predicted.held[d] = planned.sizes.held[d];
+  }
 }
 
 /// The plan in the graph, run dry.
 Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int64_t>& budgets) {
   Planned planned;
   planned.budgets = budgets;
-  planned.simulated_peak = plan.predicted.peak[0].bytes;
+  for (const auto& point : plan.predicted.peak) {
+    planned.simulated_peak.push_back(point.bytes);
+  }
   planned.graph = analysis.flat.graph->copy();
-  const auto numbering = compile_for_meta(planned.graph, analysis.target.device.type());
+  const auto numbering = compile_for_meta(planned.graph, analysis.flat.devices);
   insert_boundaries(planned.graph, *numbering, analysis.sizes, plan);
   planned.plan = std::move(plan);
   take_peak(analysis, planned);
   return planned;
 }
 
-} // namespace
+/// The number of the first device that is above its budget.
+std::optional<size_t> first_over(const std::vector<int64_t>& peaks, const std::vector<int64_t>& budgets) {
+  for (size_t d = 0; d < peaks.size(); ++d) {
+    if (peaks[d] > budgets[d]) {
+      return d;
+    }
+  }
+  return std::nullopt;
+}
 
-namespace {
-
-struct Smallest {
-  Planned planned;
-  plan::Infeasible reason; ///< what sets its peak
-};
-
-/// As little as possible wherever there is a budget. `step`: that of the analysis, or with other policies.
-Smallest smallest_plan(const Analysis& analysis, const plan::StepGraph& step, const std::vector<int64_t>& budgets) {
-  const auto nothing = plan::choose(step, std::vector<int64_t>(budgets.size(), 0));
-  auto reason = std::get<plan::Infeasible>(nothing);
+/// The smallest plan: as little as possible wherever there is a limit.
+plan::Plan smallest_plan(const plan::StepGraph& step, std::vector<int64_t> budgets) {
+  for (auto& budget : budgets) {
+    budget = budget == plan::kNoBudget ? budget : 0;
+  }
+  const auto reason = std::get<plan::Infeasible>(plan::choose(step, budgets));
   auto choice = plan::choose(step, reason.smallest);
   TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
-  return {try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets), std::move(reason)};
+  return std::move(std::get<plan::Plan>(choice));
 }
 
 bool has_must(const plan::StepGraph& step) {
@@ -239,21 +244,23 @@ bool has_must(const plan::StepGraph& step) {
   });
 }
 
-int64_t smallest_peak_without_pins(const Analysis& analysis, const std::vector<int64_t>& budgets) {
+std::vector<int64_t> smallest_peaks_without_pins(const Analysis& analysis, const std::vector<int64_t>& budgets) {
   auto free = analysis.sizes.step;
   TORCH_INTERNAL_ASSERT(!plan::set_policies(free, {}));
-  return smallest_plan(analysis, free, budgets).planned.peak;
+  return try_out(analysis, smallest_plan(free, budgets), budgets).peak;
 }
 
 } // namespace
 
 Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
-  auto budgets = budgets_of(analysis, options);
+  auto budgets = budgets_of(options, step.devices, analysis.sizes.peak, analysis.module);
   if (std::find(budgets.begin(), budgets.end(), kSmallest) != budgets.end()) {
     // What the error for a budget of nothing would say, so that this number of bytes gives the same plan.
-    const auto smallest = smallest_plan(analysis, step, budgets).planned.peak;
-    std::replace(budgets.begin(), budgets.end(), kSmallest, smallest);
+    const auto smallest = try_out(analysis, smallest_plan(step, budgets), budgets).peak;
+    for (size_t d = 0; d < budgets.size(); ++d) {
+      budgets[d] = budgets[d] == kSmallest ? smallest[d] : budgets[d];
+    }
   }
   // A plan is run dry before it is trusted. Where the run needs more than the simulator said, the planner is asked again
   // for so much less; the last resort is its smallest plan.
@@ -265,31 +272,33 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
       break;
     }
     auto planned = try_out(analysis, std::move(*plan), budgets);
-    if (planned.peak <= budgets[0]) {
+    const auto over = first_over(planned.peak, budgets);
+    if (!over) {
       return planned;
     }
-    asked[0] -= std::max<int64_t>(planned.peak - budgets[0], 1);
+    for (size_t d = 0; d < budgets.size(); ++d) {
+      if (planned.peak[d] > budgets[d]) {
+        asked[d] -= planned.peak[d] - budgets[d];
+      }
+    }
   }
-  auto smallest = smallest_plan(analysis, step, budgets);
-  if (smallest.planned.peak > budgets[0]) {
-    const auto peak = smallest.planned.peak;
-    const auto without_pins = has_must(step) ? smallest_peak_without_pins(analysis, budgets) : peak;
-    unreachable(step, smallest.reason, budgets, peak, without_pins);
+  auto smallest = try_out(analysis, smallest_plan(step, budgets), budgets);
+  if (first_over(smallest.peak, budgets)) {
+    unreachable(step, smallest, has_must(step) ? smallest_peaks_without_pins(analysis, budgets) : smallest.peak);
   }
-  return std::move(smallest.planned);
+  return smallest;
 }
 
 void measure_again(const Analysis& analysis, Planned& planned) {
   take_peak(analysis, planned);
-  if (planned.peak > planned.budgets[0]) {
-    const auto& device = analysis.sizes.step.devices[0];
+  if (const auto over = first_over(planned.peak, planned.budgets)) {
+    const auto& device = analysis.sizes.step.devices[*over];
     throw BudgetUnreachable(
-        "recals: a pass changed the planned graph, which now peaks at " + plan::human_bytes(planned.peak) + " (" +
-            std::to_string(planned.peak) + " bytes) on " + device + ", above the budget of " +
-            plan::human_bytes(planned.budgets[0]) + " (" + std::to_string(planned.budgets[0]) +
-            " bytes). Let the pass run after 'graph', so that the plan is made for what it does.",
-        {{device, planned.peak}},
-        {{device, planned.peak}});
+        "recals: a pass changed the planned graph, which now peaks at " + exact(planned.peak[*over]) + " on " + device +
+            ", above the budget of " + exact(planned.budgets[*over]) +
+            ". Let the pass run after 'graph', so that the plan is made for what it does.",
+        {{device, planned.peak[*over]}},
+        {{device, planned.peak[*over]}});
   }
 }
 
@@ -322,8 +331,8 @@ std::vector<int64_t> bytes_of_numbers(const Program& program, const std::vector<
 } // namespace
 
 Report report_of(const Analysis& analysis) {
-  if (!analysis.target.device.is_cpu()) {
-    return make_report(analysis.sizes); // the number stays on the host
+  if (analysis.flat.devices.number_of(c10::kCPU) < 0) {
+    return make_report(analysis.sizes); // the numbers stay on the host
   }
   return make_report(analysis.sizes, bytes_of_numbers(*analysis.program, analysis.sizes.differentiable));
 }
@@ -332,7 +341,7 @@ Report report_of(const Analysis& analysis, const Planned& planned) {
   auto report = make_report(planned.sizes);
   for (size_t d = 0; d < report.devices.size(); ++d) {
     auto& device = report.devices[d];
-    device.plain_peak = analysis.sizes.peak;
+    device.plain_peak = analysis.sizes.peak.at(d);
     if (planned.budgets.at(d) != plan::kNoBudget) {
       device.budget = planned.budgets[d];
     }
@@ -362,13 +371,15 @@ Report report_of(
       ". Optimise it for these inputs, or estimate recals.restore(module), the plain one.");
   Planned planned;
   planned.budgets = plan::budgets_in(plan_of(module));
-  const auto program = compile_for_meta(step.graph, analysis.target.device.type());
+  const auto program = compile_for_meta(step.graph, analysis.flat.devices);
   const auto& named = analysis.sizes.step.nodes;
   TORCH_CHECK(
       program->nodes.size() == named.size(),
       "recals: this module was rewritten by another version, which took its step apart differently. Optimise it "
       "again.");
-  planned.sizes = sizes_of(analysis, program, meta_twin(module._ivalue()).value);
+  auto devices = analysis.flat.devices;
+  const MetaKernels kernels(devices);
+  planned.sizes = sizes_of(analysis, program, meta_twin(module._ivalue(), devices, analysis.target.device).value);
   return report_of(analysis, planned);
 }
 

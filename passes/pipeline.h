@@ -8,6 +8,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 
+#include "passes/budgets.h"
 #include "passes/graph/specialise.h"
 #include "passes/plan/planner.h"
 #include "passes/report/report.h"
@@ -23,10 +24,9 @@ struct Analysis {
   MetaTwin twin;
   std::vector<at::Tensor> inputs; ///< meta
   std::shared_ptr<const Program> program; ///< of `flat`, for meta
-  CostModel cost_model;
   std::vector<double> measured_seconds; ///< per node of `program`, if the nodes were measured
-  Target target;
-  bool has_target = false; ///< it was asked for, and may not be where module and inputs are
+  TargetOptions target;
+  std::vector<Target> targets; ///< per device of `flat.devices`
   DryRun sizes; ///< of the plain step
 };
 
@@ -64,19 +64,13 @@ class BudgetUnreachable : public std::runtime_error {
   Bytes smallest_without_pins; ///< what would if no pin had to be followed
 };
 
-/// A budget for a device that the step does not use, or nonsense.
-class BadBudget : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 /// What optimise has decided, for reports and tests.
 struct Planned {
   plan::Plan plan;
   std::vector<int64_t> budgets; ///< bytes per device
   std::shared_ptr<torch::jit::Graph> graph; ///< the flat graph with boundaries
-  int64_t peak = 0; ///< bytes, of the dry run under the plan
-  int64_t simulated_peak = 0; ///< bytes, what the planner's simulator said
+  std::vector<int64_t> peak; ///< bytes per device, of the dry run under the plan
+  std::vector<int64_t> simulated_peak; ///< bytes per device, what the planner's simulator said
   DryRun sizes; ///< of that run
 };
 

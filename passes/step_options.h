@@ -13,13 +13,14 @@
 namespace recals {
 
 struct StepOptions {
-  /// Per device name ("cpu", "cuda:0"); the name "" stands for every device.
+  /// Per device name ("cpu", "cuda:0"); the name "" stands for every accelerator of the step, and for
+  /// the CPU where it has none.
   std::map<std::string, plan::Limit> limits{};
   /// Where times come from (passes/sizes/cost_model.h), or "profile" to measure the nodes on the inputs; "" for what
   /// RECALS_COST_MODEL says.
   std::string cost_model{};
   /// The device to plan for, where that is not the one that module and inputs are on; they may be on the CPU or on meta
-  /// then.
+  /// then, and must be on one.
   TargetOptions target{};
   /// What must or should be kept or recomputed (passes/plan/pins.h), in the order in which they count.
   std::vector<plan::Pin> pins{};

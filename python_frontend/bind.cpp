@@ -148,13 +148,22 @@ GraphPass python_pass(const std::string& name, py::function function, const std:
   return {name, "a Python function", after, run};
 }
 
+std::map<std::string, int64_t> by_device(const Job& job, const std::vector<int64_t>& bytes) {
+  std::map<std::string, int64_t> named;
+  for (size_t d = 0; d < bytes.size(); ++d) {
+    named[job.analysis->sizes.step.devices[d]] = bytes[d];
+  }
+  return named;
+}
+
 void bind_passes(py::module& m) {
   py::class_<Job, std::shared_ptr<Job>>(m, "Job")
       .def_readonly("graph", &Job::graph)
       .def_property_readonly("options", [](const Job& job) { return job.options; })
       .def_property_readonly("attributes", [](const Job& job) { return job.analysis->flat.attributes; })
-      .def_property_readonly("peak", [](const Job& job) { return job.planned->peak; })
-      .def_property_readonly("simulated_peak", [](const Job& job) { return job.planned->simulated_peak; })
+      .def_property_readonly("peak", [](const Job& job) { return by_device(job, job.planned->peak); })
+      .def_property_readonly(
+          "simulated_peak", [](const Job& job) { return by_device(job, job.planned->simulated_peak); })
       .def(
           "report",
           [](const Job& job) {

@@ -132,7 +132,7 @@ void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
   if (info.random && info.recipe != nullptr) {
     before_.emplace(device, RngState::copy_of_generator(device));
   } else if (info.random) {
-    rng_[node] = RngState::of(device, program_->stands_for);
+    rng_[node] = RngState::of(device, program_->devices);
   }
 }
 
@@ -182,7 +182,7 @@ void Frame::after_node(int node) {
   // Without a slot there is nothing to go by (the op's input needed no gradient, or the user's hooks have the slot).
   const bool there = held_[info.recipe_reg] || packed_[info.recipe_reg].bytes.defined();
   if (!there) {
-    rng_[node] = RngState::of(before_->first, before_->second, program_->stands_for);
+    rng_[node] = RngState::of(before_->first, before_->second, program_->devices);
   }
   before_.reset();
 }

@@ -91,11 +91,11 @@ class Compiler {
 
   void bind_constant(const Value* value, IValue constant) {
     Handle handle;
-    if (options_.meta) {
+    if (options_.meta != nullptr) {
       if (constant.isTensor() && constant.toTensor().defined()) {
-        constant = constant.toTensor().to(c10::kMeta);
+        constant = constant.toTensor().to(options_.meta->stand_in(constant.toTensor().device()));
       } else if (constant.isDevice()) {
-        constant = c10::Device(c10::kMeta);
+        constant = options_.meta->stand_in(constant.toDevice());
       }
     }
     handle.constant = std::move(constant);
@@ -311,7 +311,7 @@ class Compiler {
     ProgramNode out;
     out.source = node;
     out.name = node->kind().toQualString();
-    out.op = options_.on_meta != nullptr ? options_.on_meta(*node) : node->getOperation();
+    out.op = options_.on_meta != nullptr ? options_.on_meta(*node, *options_.meta) : node->getOperation();
     bool constant = true;
     for (auto* input : node->inputs()) {
       const auto& handle = handles_.at(input);
@@ -356,10 +356,10 @@ class Compiler {
       bind_constant(node->output(), stack.back());
       return;
     }
-    if (options_.meta) {
+    if (options_.meta != nullptr && constant) { // a factory
       for (size_t i = 0; i < out.arguments.size() && i < schema->arguments().size(); ++i) {
         if (schema->arguments()[i].name() == "device" && out.arguments[i].constant.isNone()) {
-          out.arguments[i].constant = c10::Device(c10::kMeta);
+          out.arguments[i].constant = options_.meta->stand_in(c10::kCPU);
         }
       }
     }
@@ -470,7 +470,9 @@ class Compiler {
 
 std::shared_ptr<const Program> Program::compile(const std::shared_ptr<Graph>& graph, CompileOptions options) {
   auto program = std::make_shared<Program>();
-  program->stands_for = options.stands_for;
+  if (options.meta != nullptr) {
+    program->devices = *options.meta;
+  }
   Compiler(*program, options).run(graph);
   return program;
 }

@@ -17,11 +17,11 @@
 #include <string>
 #include <vector>
 
-#include <c10/core/DeviceType.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include "recals/export.h"
+#include "runtime/device_table.h"
 #include "runtime/packing.h"
 #include "runtime/recipes.h"
 
@@ -83,13 +83,12 @@ struct Attribute {
 };
 
 struct CompileOptions {
-  /// Run on meta tensors: devices in constants become meta, factories without a device make meta tensors.
-  bool meta = false;
-  /// For meta: the kind of device whose step it is.
-  c10::DeviceType stands_for = c10::kCPU;
+  /// To run on meta tensors: devices in constants become their stand-ins, factories without a device make what stands for
+  /// the CPU. Null: to run on the devices themselves.
+  const DeviceTable* meta = nullptr;
   /// For meta: what runs in place of an op that takes another way on meta tensors than on the device
   /// (passes/sizes/device_rules.h). Null: every op itself.
-  torch::jit::Operation (*on_meta)(const torch::jit::Node& node) = nullptr;
+  torch::jit::Operation (*on_meta)(const torch::jit::Node& node, const DeviceTable& devices) = nullptr;
 };
 
 class RECALS_API Program {
@@ -107,7 +106,7 @@ class RECALS_API Program {
   std::vector<Attribute> attributes;
   std::vector<int> outputs;
   bool drops = false; ///< some register is dropped
-  c10::DeviceType stands_for = c10::kCPU; ///< CompileOptions::stands_for
+  DeviceTable devices; ///< of the step, if it runs on meta
 
   /// Does a replay that reads `reg` run its producer again? Otherwise it holds the tensor of the forward, or unpacks it.
   bool runs_again(int reg) const {

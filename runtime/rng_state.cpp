@@ -1,9 +1,11 @@
 #include "runtime/rng_state.h"
 
+#include <map>
 #include <mutex>
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 namespace recals {
 
@@ -13,25 +15,41 @@ at::Generator generator_of(c10::Device device) {
   return at::globalContext().defaultGenerator(device);
 }
 
-} // namespace
-
-int64_t RngState::bytes() {
-  static const int64_t cpu = [] {
-    auto generator = generator_of(c10::Device(c10::kCPU));
-    std::lock_guard<std::mutex> lock(generator.mutex());
-    return static_cast<int64_t>(generator.get_state().storage().nbytes());
-  }();
-  return cpu;
-}
-
-RngState RngState::of(c10::Device device, c10::DeviceType stands_for) {
-  if (device.is_meta()) {
-    const int64_t size = stands_for == c10::kCPU ? bytes() : 0;
-    return {device, stands_for, at::empty({size}, at::TensorOptions().device(c10::kMeta).dtype(at::kByte))};
-  }
+at::Tensor state_of(c10::Device device) {
   auto generator = generator_of(device);
   std::lock_guard<std::mutex> lock(generator.mutex());
-  return {device, device.type(), generator.get_state()};
+  return generator.get_state();
+}
+
+} // namespace
+
+int64_t RngState::bytes(c10::Device device) {
+  // Asked once a kind: asking makes such a state, which whoever counts the host's allocations would see.
+  static std::mutex mutex;
+  static std::map<c10::DeviceType, int64_t> known;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto kind = known.find(device.type());
+  if (kind == known.end()) {
+    const auto* guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(device.type())].load();
+    const bool there = device.is_cpu() || (guard != nullptr && device.index() < guard->deviceCount());
+    kind = known.emplace(device.type(), there ? static_cast<int64_t>(state_of(device).nbytes()) : 0).first;
+  }
+  return kind->second;
+}
+
+RngState RngState::of(c10::Device device, const DeviceTable& devices) {
+  if (device.is_meta()) {
+    // It is kept on the host, whose bytes count if the step uses it.
+    const int host = devices.number_of(c10::kCPU);
+    const int64_t size = host < 0 ? 0 : bytes(devices.real(device));
+    const c10::Device on = host < 0 ? device : c10::Device(c10::kMeta, static_cast<c10::DeviceIndex>(host));
+    return {device, at::empty({size}, at::TensorOptions().device(on).dtype(at::kByte))};
+  }
+  return {device, state_of(device)};
+}
+
+RngState RngState::now() const {
+  return {device_, device_.is_meta() ? at::empty_like(state_) : state_of(device_)};
 }
 
 at::Generator RngState::copy_of_generator(c10::Device device) {
@@ -40,8 +58,8 @@ at::Generator RngState::copy_of_generator(c10::Device device) {
   return generator.clone();
 }
 
-RngState RngState::of(c10::Device device, const at::Generator& copy, c10::DeviceType stands_for) {
-  return device.is_meta() ? of(device, stands_for) : RngState{device, device.type(), copy.get_state()};
+RngState RngState::of(c10::Device device, const at::Generator& copy, const DeviceTable& devices) {
+  return device.is_meta() ? of(device, devices) : RngState{device, copy.get_state()};
 }
 
 void RngState::restore() const {

@@ -7,28 +7,27 @@
 #include <c10/core/Device.h>
 
 #include "recals/export.h"
+#include "runtime/device_table.h"
 
 namespace recals {
 
 class RECALS_API RngState {
  public:
-  /// The present state of the default generator of `device`. On meta tensors nothing is drawn: a stand-in for the state
-  /// of a device of kind `stands_for` is kept, so that a dry run counts its bytes.
-  static RngState of(c10::Device device, c10::DeviceType stands_for = c10::kCPU);
+  /// The present state of the default generator of `device`. On meta nothing is drawn: a stand-in for the state of the
+  /// device in `devices` is kept, so that a dry run counts its bytes.
+  static RngState of(c10::Device device, const DeviceTable& devices = {});
 
   /// A copy of that generator, which is no tensor and takes no memory that a plan counts.
   static at::Generator copy_of_generator(c10::Device device);
   /// The state of such a copy.
-  static RngState of(c10::Device device, const at::Generator& copy, c10::DeviceType stands_for);
+  static RngState of(c10::Device device, const at::Generator& copy, const DeviceTable& devices);
 
-  /// Bytes that the state of the CPU's generator takes. Those of other devices are kept on the host and take none of the
-  /// device's memory.
-  static int64_t bytes();
+  /// Bytes of host memory that the state of the default generator of `device` takes; 0 for a device that this process does
+  /// not have.
+  static int64_t bytes(c10::Device device);
 
   /// What `of` gives now, for the same device.
-  RngState now() const {
-    return of(device_, stands_for_);
-  }
+  RngState now() const;
 
   void restore() const;
 
@@ -37,10 +36,8 @@ class RECALS_API RngState {
   }
 
  private:
-  RngState(c10::Device device, c10::DeviceType stands_for, at::Tensor state)
-      : device_(device), stands_for_(stands_for), state_(std::move(state)) {}
+  RngState(c10::Device device, at::Tensor state) : device_(device), state_(std::move(state)) {}
   c10::Device device_;
-  c10::DeviceType stands_for_;
   at::Tensor state_;
 };
 

@@ -20,7 +20,7 @@ ANY_TORCH = ("torch/", "ATen/", "c10/", "caffe2/")
 RULES: dict[str, tuple[str, ...]] = {
     "runtime": ("<>", *ANY_TORCH, "recals/export.h", "runtime/"),
     "passes/plan": ("<>", "nlohmann/", "passes/plan/"),
-    "passes/meta": ("<>", *ANY_TORCH, "passes/meta/"),
+    "passes/meta": ("<>", *ANY_TORCH, "runtime/device_table.h", "passes/meta/"),
     "passes/graph": ("<>", *ANY_TORCH, "runtime/", "passes/meta/", "passes/graph/"),
     "passes/sizes": (
         "<>", *ANY_TORCH, "nlohmann/", "runtime/", "passes/meta/", "passes/graph/", "passes/plan/", "passes/sizes/",

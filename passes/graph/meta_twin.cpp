@@ -8,7 +8,8 @@ namespace {
 
 class Cloner {
  public:
-  Cloner(MetaTwin& twin, bool shares) : twin_(twin), shares_(shares) {}
+  Cloner(MetaTwin& twin, DeviceTable& devices, std::optional<c10::Device> target, bool shares)
+      : twin_(twin), devices_(devices), target_(target), shares_(shares) {}
 
   c10::IValue clone(const c10::IValue& value, const std::string& path) {
     if (value.isTensor()) {
@@ -63,12 +64,12 @@ class Cloner {
       TORCH_CHECK(
           original.layout() == c10::kStrided, "recals: tensors of layout ", original.layout(), " are not supported");
       at::NoGradGuard no_grad;
-      copy = at::empty_strided(original.sizes(), original.strides(), original.options().device(c10::kMeta));
+      copy = at::empty_strided(
+          original.sizes(), original.strides(), original.options().device(stand_in(original.device())));
       if (original.requires_grad()) {
         copy.set_requires_grad(true);
         copy.mutable_grad() = at::zeros_like(copy);
       }
-      twin_.devices.emplace(copy.unsafeGetTensorImpl(), original.device());
       twin_.originals.emplace(copy.unsafeGetTensorImpl(), original);
     }
     return copy;
@@ -91,7 +92,26 @@ class Cloner {
     return copy;
   }
 
+  c10::Device stand_in(c10::Device own) {
+    if (own.is_meta()) {
+      own = c10::kCPU; // without data it is analysed as it would run there
+    } else if (target_) {
+      TORCH_CHECK(
+          !moved_ || *moved_ == own,
+          "recals: the module and its inputs are on several devices (",
+          *moved_,
+          " and ",
+          own,
+          "), so that one target device cannot take their place");
+      moved_ = own;
+    }
+    return devices_.stand_in(target_.value_or(own));
+  }
+
   MetaTwin& twin_;
+  DeviceTable& devices_;
+  const std::optional<c10::Device> target_;
+  std::optional<c10::Device> moved_; ///< whose place the target takes
   const bool shares_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> tensors_;
   std::unordered_map<const c10::ivalue::Object*, c10::intrusive_ptr<c10::ivalue::Object>> objects_;
@@ -99,15 +119,18 @@ class Cloner {
 
 } // namespace
 
-MetaTwin meta_twin(const c10::IValue& value) {
+MetaTwin meta_twin(const c10::IValue& value, DeviceTable& devices, std::optional<c10::Device> target) {
   MetaTwin twin;
-  twin.value = Cloner(twin, /*shares=*/true).clone(value, "");
+  twin.value = Cloner(twin, devices, target, /*shares=*/true).clone(value, "");
   return twin;
 }
 
-MetaTwin meta_twin_of_arguments(const std::vector<c10::IValue>& arguments) {
+MetaTwin meta_twin_of_arguments(
+    const std::vector<c10::IValue>& arguments,
+    DeviceTable& devices,
+    std::optional<c10::Device> target) {
   MetaTwin twin;
-  twin.value = Cloner(twin, /*shares=*/false).clone(c10::ivalue::Tuple::create(arguments), "");
+  twin.value = Cloner(twin, devices, target, /*shares=*/false).clone(c10::ivalue::Tuple::create(arguments), "");
   return twin;
 }
 

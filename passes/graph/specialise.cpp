@@ -53,7 +53,8 @@ namespace {
 
 class Specialiser {
  public:
-  Specialiser(const IValue& module, std::optional<c10::Device> target) : twin_(meta_twin(module)), target_(target) {}
+  Specialiser(const IValue& module, DeviceTable& devices, std::optional<c10::Device> target)
+      : twin_(meta_twin(module, devices, target)), devices_(devices), target_(target) {}
 
   FlatGraph run(const std::string& method, const std::vector<IValue>& inputs) {
     const auto type = twin_.value.toObjectRef().type();
@@ -63,14 +64,7 @@ class Specialiser {
     out_ = flat_.graph.get();
     self_ = out_->addInput("self")->setType(type);
     flat_.signature = describe(c10::ivalue::Tuple::create(inputs), target_);
-    auto input_twin = meta_twin_of_arguments(inputs);
-    twin_.devices.insert(input_twin.devices.begin(), input_twin.devices.end());
-    if (target_) {
-      for (auto& [tensor, device] : twin_.devices) {
-        (void)tensor;
-        device = *target_;
-      }
-    }
+    auto input_twin = meta_twin_of_arguments(inputs, devices_, target_);
     flat_.inputs = input_twin.value.toTupleRef().elements().vec();
     const auto& schema = function->getSchema();
     for (size_t i = 0; i < flat_.inputs.size(); ++i) {
@@ -82,21 +76,21 @@ class Specialiser {
         if (i + 1 < schema.arguments().size()) {
           input->setDebugName(schema.arguments()[i + 1].name());
         }
-        track(tensor, input, tensor);
+        track(tensor, input);
       }
     }
     std::vector<IValue> arguments{twin_.value};
     arguments.insert(arguments.end(), flat_.inputs.begin(), flat_.inputs.end());
-    flat_.device = the_device();
     {
       at::AutoGradMode grad(true);
-      const AutocastOnMeta autocast(flat_.device.type());
+      const AutocastOnMeta autocast;
       flat_.result = call(function, std::move(arguments), "");
     }
     emit_outputs();
     functionalise(*out_, candidates_, storage_of_, external_);
     torch::jit::ConstantPooling(flat_.graph);
     out_->lint();
+    flat_.devices = devices_;
     return std::move(flat_);
   }
 
@@ -190,7 +184,7 @@ class Specialiser {
       default:
         break;
     }
-    if (structural(node)) {
+    if (structural(node) || moves(node)) {
       return;
     }
     if (node->kind().is_prim() && !node->maybeOperator()) {
@@ -201,6 +195,30 @@ class Specialiser {
           "the rest out of the method, or optimise the submodules around it.");
     }
     op(node);
+  }
+
+  /// tensor.cpu() and tensor.cuda() are no ops of the dispatcher, which alone knows meta: they are written as
+  /// tensor.to(device).
+  bool moves(Node* node) {
+    static const auto cpu = c10::Symbol::fromQualString("aten::cpu");
+    static const auto cuda = c10::Symbol::fromQualString("aten::cuda");
+    if (node->kind() != cpu && node->kind() != cuda) {
+      return false;
+    }
+    const c10::Device device = node->kind() == cpu ? c10::kCPU : c10::kCUDA;
+    auto* to = moves_->create(c10::aten::to, 1);
+    to->setSourceRange(node->sourceRange());
+    to->addInput(moves_->addInput());
+    get(to->input()) = get(node->input());
+    for (const IValue& argument : {IValue(device), IValue(), IValue(false), IValue(false)}) {
+      auto* constant = moves_->insertConstant(argument);
+      get(constant) = argument;
+      to->addInput(constant);
+    }
+    moves_->insertNode(to);
+    op(to);
+    get(node->output()) = get(to->output());
+    return true;
   }
 
   /// Tuples, lists, dicts: executed as the interpreter does.
@@ -276,7 +294,7 @@ class Specialiser {
   void read(const at::Tensor& tensor, const std::string& path) {
     if (values_.count(tensor.unsafeGetTensorImpl()) == 0) {
       external_.insert(storage(tensor));
-      track(tensor, emit_get_attribute(path), tensor);
+      track(tensor, emit_get_attribute(path));
     }
   }
 
@@ -444,19 +462,18 @@ class Specialiser {
   }
 
   c10::Device device_of(const at::Tensor& tensor) const {
-    auto known = twin_.devices.find(tensor.unsafeGetTensorImpl());
-    return known == twin_.devices.end() ? tensor.device() : known->second;
+    return devices_.real(tensor.device());
   }
 
-  /// The arguments as the meta kernel takes them: no data, and every device is meta.
+  /// The arguments as the meta kernel takes them: no data, and every device is one on meta.
   IValue to_meta(const IValue& value) {
     if (value.isDevice()) {
-      return c10::Device(c10::kMeta);
+      return devices_.stand_in(value.toDevice());
     }
     if (value.isTensor() && value.toTensor().defined() && !value.toTensor().is_meta()) {
       auto& copy = meta_of_constant_[value.toTensor().unsafeGetTensorImpl()];
       if (!copy.defined()) {
-        copy = value.toTensor().to(c10::kMeta);
+        copy = value.toTensor().to(devices_.stand_in(value.toTensor().device()));
         alive_.push_back(value.toTensor());
       }
       return copy;
@@ -495,8 +512,8 @@ class Specialiser {
     Stack stack;
     for (size_t i = 0; i < arguments.size(); ++i) {
       auto argument = on_meta ? to_meta(arguments[i]) : arguments[i];
-      if (on_meta && argument.isNone() && i < schema.arguments().size() && schema.arguments()[i].name() == "device") {
-        argument = c10::Device(c10::kMeta);
+      if (factory && argument.isNone() && i < schema.arguments().size() && schema.arguments()[i].name() == "device") {
+        argument = devices_.stand_in(c10::kCPU);
       }
       stack.push_back(std::move(argument));
     }
@@ -545,13 +562,16 @@ class Specialiser {
         c10::aten::conv3d,
         c10::aten::convolution,
         c10::aten::_convolution};
-    if (kinds.count(node->kind()) == 0 || at::autocast::is_autocast_enabled(flat_.device.type())) {
+    if (kinds.count(node->kind()) == 0) {
       return;
     }
     std::optional<c10::ScalarType> first;
     for (const auto& argument : arguments) {
       if (!argument.isTensor() || !argument.toTensor().defined()) {
         continue;
+      }
+      if (at::autocast::is_autocast_enabled(device_of(argument.toTensor()).type())) {
+        return;
       }
       const auto dtype = argument.toTensor().scalar_type();
       if (first && *first != dtype) {
@@ -580,11 +600,10 @@ class Specialiser {
         (list && schema.name() == "aten::__getitem__");
   }
 
-  void track(const at::Tensor& tensor, Value* value, const at::Tensor& like) {
+  void track(const at::Tensor& tensor, Value* value) {
     values_[tensor.unsafeGetTensorImpl()] = value;
     storage_of_[value] = storage(tensor);
     alive_.push_back(tensor);
-    twin_.devices.emplace(tensor.unsafeGetTensorImpl(), device_of(like));
   }
 
   static const void* storage(const at::Tensor& tensor) {
@@ -651,7 +670,7 @@ class Specialiser {
         name_after(value, source);
         const auto& tensor = result.toTensor();
         if (tensor.defined()) {
-          track(tensor, value, device_source(arguments, tensor));
+          track(tensor, value);
         }
       } else if (result.isTensorList()) {
         auto* list = node->addOutput()->setType(c10::ListType::ofTensors());
@@ -660,7 +679,7 @@ class Specialiser {
         for (size_t i = 0; i < tensors.size(); ++i) {
           auto* value = unpack->outputs()[i]->setType(c10::TensorType::get());
           name_after(value, source);
-          track(tensors[i], value, device_source(arguments, tensors[i]));
+          track(tensors[i], value);
         }
       } else {
         refuse(source, "returns a " + result.tagKind() + " that depends on tensors");
@@ -670,7 +689,6 @@ class Specialiser {
       refuse(source, "has no schema that fits its arguments");
     }
     follow_written_constants(source, arguments, node);
-    check_device(source, arguments, results);
     if (has_safe_twin(node, arguments, results)) {
       candidates_.insert(node);
     }
@@ -738,50 +756,6 @@ class Specialiser {
     return scope;
   }
 
-  /// The tensor whose device the outputs of an op share: its first one with dimensions, else its first.
-  at::Tensor device_source(const std::vector<IValue>& arguments, const at::Tensor& output) {
-    std::vector<at::Tensor> tensors;
-    for (const auto& argument : arguments) {
-      collect_tensors(argument, tensors);
-    }
-    for (const auto& tensor : tensors) {
-      if (tensor.defined() && tensor.dim() > 0) {
-        return tensor;
-      }
-    }
-    if (!tensors.empty() && tensors.front().defined()) {
-      return tensors.front();
-    }
-    twin_.devices.emplace(output.unsafeGetTensorImpl(), factory_device(arguments));
-    return output;
-  }
-
-  static c10::Device factory_device(const std::vector<IValue>& arguments) {
-    for (const auto& argument : arguments) {
-      if (argument.isDevice()) {
-        return argument.toDevice();
-      }
-    }
-    return c10::kCPU;
-  }
-
-  void check_device(const Node* node, const std::vector<IValue>& arguments, const std::vector<IValue>& results) {
-    for (const auto& argument : arguments) {
-      if (!argument.isDevice()) {
-        continue;
-      }
-      for (const auto& result : results) {
-        const auto wanted = argument.toDevice();
-        const auto is_there = [&](c10::Device own) {
-          return wanted.has_index() ? own == wanted : own.type() == wanted.type();
-        };
-        if (result.isTensor() && !is_there(device_of(result.toTensor()))) {
-          refuse(node, "moves a tensor to " + argument.toDevice().str() + "; one device for all is supported");
-        }
-      }
-    }
-  }
-
   bool has_safe_twin(Node* node, const std::vector<IValue>& arguments, const std::vector<IValue>& results) {
     const auto& schema = node->schema();
     const auto twin_name = out_of_place(node->kind().toQualString());
@@ -830,28 +804,9 @@ class Specialiser {
     }
   }
 
-  c10::Device the_device() const {
-    std::optional<c10::Device> device;
-    for (const auto& [tensor, own] : twin_.devices) {
-      (void)tensor;
-      TORCH_CHECK(
-          !device || *device == own,
-          "recals: the module and its inputs are on several devices (",
-          *device,
-          " and ",
-          own,
-          "); one device for all is supported");
-      device = own;
-    }
-    if (target_) {
-      return *target_;
-    }
-    // A module without data is analysed as it would run on the CPU.
-    return device && !device->is_meta() ? *device : c10::Device(c10::kCPU);
-  }
-
   MetaTwin twin_;
-  std::optional<c10::Device> target_;
+  DeviceTable& devices_;
+  const std::optional<c10::Device> target_;
   FlatGraph flat_;
   Graph* out_ = nullptr;
   Value* self_ = nullptr;
@@ -866,6 +821,7 @@ class Specialiser {
   std::unordered_set<Node*> candidates_;
   std::vector<at::Tensor> alive_; ///< so that no TensorImpl or StorageImpl is reused while maps are keyed by them
   std::vector<std::shared_ptr<Graph>> graphs_;
+  std::shared_ptr<Graph> moves_ = std::make_shared<Graph>(); ///< of the nodes that stand for tensor.cpu() and its like
 };
 
 } // namespace
@@ -876,8 +832,9 @@ FlatGraph specialise(
     const std::vector<IValue>& inputs,
     std::optional<c10::Device> target) {
   TORCH_CHECK(module.isObject(), "recals: a module is expected");
-  const MetaKernels kernels;
-  return Specialiser(module, target).run(method, inputs);
+  DeviceTable devices;
+  const MetaKernels kernels(devices);
+  return Specialiser(module, devices, target).run(method, inputs);
 }
 
 } // namespace recals

@@ -29,13 +29,13 @@ struct FlatGraph {
   std::string signature;
   /// Non-tensor attributes that the graph depends on, "layer1.0.bn1.training=True".
   std::vector<std::string> attributes;
-  /// The device of the tensors (the graph's own; several devices are refused here).
-  c10::Device device = c10::kCPU;
+  /// The devices of the step's tensors: those of the module and its inputs, and those that the method names.
+  DeviceTable devices;
 };
 
 /// `module`: the module object. `inputs`: the arguments of `method` after self, defaults filled in. Throws c10::Error
 /// naming the node and its source line for what cannot be known from shapes.
-/// `target`: the device that the tensors stand for, instead of the one that they are on.
+/// `target`: the device that the tensors of module and inputs stand for, instead of the one that they are on.
 FlatGraph specialise(
     const c10::IValue& module,
     const std::string& method,

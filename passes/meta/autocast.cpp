@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "passes/meta/cpp_forms.h"
+#include "passes/meta/meta_kernels.h"
 
 namespace recals {
 
@@ -101,22 +102,25 @@ Policy policy_of(const c10::OperatorHandle& op, c10::DeviceType device) {
   return promotes ? Policy::Promote : Policy::Float;
 }
 
+/// Those whose policies are known; what stands for another device is not cast.
+constexpr std::array<c10::DeviceType, 2> kDevices{c10::kCPU, c10::kCUDA};
+
 /// What the scope of this thread knows.
 struct Scope {
-  c10::DeviceType device;
   std::unordered_map<c10::TensorImpl*, std::pair<at::Tensor, at::Tensor>> casts; ///< parameter, its cast
 };
 thread_local std::optional<Scope> scope;
 
-bool may_cast(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_meta() && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble;
+bool may_cast(const at::Tensor& tensor, c10::DeviceType device) {
+  return tensor.defined() && tensor.is_meta() && MetaKernels::real(tensor.device()).type() == device &&
+      tensor.is_floating_point() && tensor.scalar_type() != at::kDouble;
 }
 
-at::Tensor cast(const at::Tensor& tensor, at::ScalarType type) {
-  if (!may_cast(tensor) || tensor.scalar_type() == type) {
+at::Tensor cast(const at::Tensor& tensor, at::ScalarType type, c10::DeviceType device) {
+  if (!may_cast(tensor, device) || tensor.scalar_type() == type) {
     return tensor;
   }
-  const bool cacheable = autocast::is_autocast_cache_enabled() && type == autocast::get_autocast_dtype(scope->device) &&
+  const bool cacheable = autocast::is_autocast_cache_enabled() && type == autocast::get_autocast_dtype(device) &&
       tensor.scalar_type() == at::kFloat && tensor.requires_grad() && tensor.is_leaf() && !tensor.is_view();
   if (!cacheable) {
     return tensor.to(type);
@@ -139,14 +143,14 @@ void each_tensor(const c10::IValue& value, const Visit& visit) {
   }
 }
 
-c10::IValue cast(const c10::IValue& value, at::ScalarType type) {
+c10::IValue cast(const c10::IValue& value, at::ScalarType type, c10::DeviceType device) {
   if (value.isTensor()) {
-    return cast(value.toTensor(), type);
+    return cast(value.toTensor(), type, device);
   }
   if (value.isTensorList()) {
     c10::List<at::Tensor> tensors;
     for (const at::Tensor& tensor : value.toTensorList()) {
-      tensors.push_back(cast(tensor, type));
+      tensors.push_back(cast(tensor, type, device));
     }
     return tensors;
   }
@@ -174,40 +178,58 @@ class Casting : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
     const c10::impl::ExcludeDispatchKeyGuard inside(kAutocastOnMetaKey);
-    if (scope && autocast::is_autocast_enabled(scope->device)) {
-      cast_arguments(op, *stack);
+    if (scope) {
+      const auto device = device_of(op, *stack);
+      if (autocast::is_autocast_enabled(device)) {
+        cast_arguments(op, *stack, device);
+      }
     }
     pass_on(op, keys, kAutocastOnMetaKey, stack);
   }
 
  private:
-  void cast_arguments(const c10::OperatorHandle& op, Stack& stack) const {
+  /// As in torch, CUDA's autocast comes before the CPU's.
+  static c10::DeviceType device_of(const c10::OperatorHandle& op, const Stack& stack) {
+    auto device = c10::kCPU;
+    for (auto argument = stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+         argument != stack.end();
+         ++argument) {
+      each_tensor(*argument, [&](const at::Tensor& tensor) {
+        if (tensor.defined() && tensor.is_meta() && !MetaKernels::real(tensor.device()).is_cpu()) {
+          device = MetaKernels::real(tensor.device()).type();
+        }
+      });
+    }
+    return device;
+  }
+
+  void cast_arguments(const c10::OperatorHandle& op, Stack& stack, c10::DeviceType device) const {
     const auto count = op.schema().arguments().size();
     auto* first = stack.data() + (stack.size() - count);
-    const auto policy = scope->device == c10::kCUDA ? cuda_ : cpu_;
+    const auto policy = device == c10::kCUDA ? cuda_ : device == c10::kCPU ? cpu_ : Policy::None;
     auto type = at::kFloat;
     if (policy == Policy::None) {
       return;
     }
     if (policy == Policy::Float) {
-      if (auto* dtype = scope->device == c10::kCUDA ? dtype_argument(op, first) : nullptr) {
+      if (auto* dtype = device == c10::kCUDA ? dtype_argument(op, first) : nullptr) {
         *dtype = at::kFloat;
         return;
       }
     } else {
-      type = autocast::get_autocast_dtype(scope->device);
+      type = autocast::get_autocast_dtype(device);
     }
     if (policy == Policy::Promote) {
       for (size_t i = 0; i < count; ++i) {
         each_tensor(first[i], [&](const at::Tensor& tensor) {
-          if (may_cast(tensor)) {
+          if (may_cast(tensor, device)) {
             type = c10::promoteTypes(type, tensor.scalar_type());
           }
         });
       }
     }
     for (size_t i = 0; i < count; ++i) {
-      first[i] = cast(first[i], type);
+      first[i] = cast(first[i], type, device);
     }
   }
 
@@ -240,25 +262,32 @@ c10::DispatchKeySet key() {
 
 } // namespace
 
-AutocastOnMeta::AutocastOnMeta(c10::DeviceType device)
-    : active_(key()), device_(device), enabled_(autocast::is_autocast_enabled(device)) {
+AutocastOnMeta::AutocastOnMeta() : active_(key()) {
   TORCH_CHECK(!scope, "recals: autocast on meta inside itself");
-  scope.emplace(Scope{device, {}});
+  scope.emplace();
+  for (size_t i = 0; i < kDevices.size(); ++i) {
+    enabled_[i] = autocast::is_autocast_enabled(kDevices[i]);
+  }
 }
 
 AutocastOnMeta::~AutocastOnMeta() {
   scope.reset();
-  autocast::set_autocast_enabled(device_, enabled_);
+  for (size_t i = 0; i < kDevices.size(); ++i) {
+    autocast::set_autocast_enabled(kDevices[i], enabled_[i]);
+  }
 }
 
 at::Tensor AutocastOnMeta::lowered(const at::Tensor& tensor) {
-  const bool casts = scope && autocast::is_autocast_enabled(scope->device);
-  return casts ? cast(tensor, autocast::get_autocast_dtype(scope->device)) : tensor;
+  const auto device = MetaKernels::real(tensor.device()).type();
+  const bool casts = scope && autocast::is_autocast_enabled(device);
+  return casts ? cast(tensor, autocast::get_autocast_dtype(device), device) : tensor;
 }
 
 void AutocastOnMeta::leave_block() {
   scope->casts.clear();
-  autocast::set_autocast_enabled(device_, false);
+  for (const auto device : kDevices) {
+    autocast::set_autocast_enabled(device, false);
+  }
 }
 
 } // namespace recals

@@ -1,13 +1,14 @@
 #pragma once
 
-/// Autocast of another device, on meta tensors.
+/// Autocast of other devices, on meta tensors.
 ///
-/// Autocast casts what is on its device, hence nothing on meta. Inside an AutocastOnMeta scope, ops on meta tensors cast
-/// their arguments as the ops of `device` would, if autocast is enabled for it in this thread at that moment. As in torch,
-/// casts of parameters are cached.
+/// Autocast casts what is on its device, hence nothing on meta. Inside an AutocastOnMeta scope (and a MetaKernels scope,
+/// which knows the devices), ops on meta tensors cast their arguments as those of the device would that they stand for, if
+/// autocast is enabled for it in this thread at that moment. As in torch, casts of parameters are cached.
+
+#include <array>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Device.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace recals {
@@ -15,7 +16,7 @@ namespace recals {
 class AutocastOnMeta {
  public:
   /// Scopes do not nest.
-  explicit AutocastOnMeta(c10::DeviceType device);
+  AutocastOnMeta();
   ~AutocastOnMeta();
   AutocastOnMeta(const AutocastOnMeta&) = delete;
   AutocastOnMeta& operator=(const AutocastOnMeta&) = delete;
@@ -29,8 +30,7 @@ class AutocastOnMeta {
 
  private:
   c10::impl::IncludeDispatchKeyGuard active_;
-  c10::DeviceType device_;
-  bool enabled_;
+  std::array<bool, 2> enabled_; ///< by kind of device, before the scope
 };
 
 } // namespace recals

@@ -1,5 +1,8 @@
 #include "passes/meta/cpp_forms.h"
 
+#include <ATen/ATen.h>
+
+#include "passes/meta/meta_allocator.h"
 #include "passes/meta/meta_kernels.h"
 
 namespace recals {
@@ -39,10 +42,40 @@ class Composed : public c10::OperatorKernel {
   }
 };
 
+/// An elementwise op takes single numbers from the CPU whatever device the rest is on. LibTorch looks for the CPU itself
+/// there, so those that stand for one are replaced by one on the device of the rest, for the shapes' sake.
+void bring_numbers_along(const c10::OperatorHandle& op, Stack& stack) {
+  const auto first = stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+  std::optional<c10::Device> device;
+  bool several = false;
+  for (auto argument = first; argument != stack.end(); ++argument) {
+    if (argument->isTensor() && argument->toTensor().defined() && argument->toTensor().is_meta()) {
+      const auto& tensor = argument->toTensor();
+      several = several || (device && *device != tensor.device());
+      if (!device || !MetaKernels::real(tensor.device()).is_cpu()) {
+        device = tensor.device();
+      }
+    }
+  }
+  if (!several) {
+    return;
+  }
+  for (auto argument = first; argument != stack.end(); ++argument) {
+    if (argument->isTensor() && argument->toTensor().defined() && argument->toTensor().is_meta()) {
+      const auto& tensor = argument->toTensor();
+      if (tensor.dim() == 0 && tensor.device() != *device && MetaKernels::real(tensor.device()).is_cpu()) {
+        const MetaAllocationPause uncounted;
+        *argument = at::empty({}, tensor.options().device(*device));
+      }
+    }
+  }
+}
+
 class Structured : public c10::OperatorKernel {
  public:
   void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     if (is_on_meta(op, keys, *stack)) {
+      bring_numbers_along(op, *stack);
       const OutputsAreMade made;
       op.redispatchBoxed(DispatchKeySet(kAnyBackend), stack);
     } else {

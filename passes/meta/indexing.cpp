@@ -140,10 +140,10 @@ at::Tensor tril_indices(
     int64_t offset,
     std::optional<at::ScalarType> dtype,
     std::optional<at::Layout> /*layout*/,
-    std::optional<at::Device> /*device*/,
+    std::optional<at::Device> device,
     std::optional<bool> /*pin_memory*/) {
   return at::empty(
-      {2, below(rows, columns, offset)}, at::TensorOptions().device(at::kMeta).dtype(dtype.value_or(at::kLong)));
+      {2, below(rows, columns, offset)}, at::TensorOptions().device(device).dtype(dtype.value_or(at::kLong)));
 }
 
 at::Tensor triu_indices(
@@ -152,11 +152,11 @@ at::Tensor triu_indices(
     int64_t offset,
     std::optional<at::ScalarType> dtype,
     std::optional<at::Layout> /*layout*/,
-    std::optional<at::Device> /*device*/,
+    std::optional<at::Device> device,
     std::optional<bool> /*pin_memory*/) {
   return at::empty(
       {2, rows * columns - below(rows, columns, offset - 1)},
-      at::TensorOptions().device(at::kMeta).dtype(dtype.value_or(at::kLong)));
+      at::TensorOptions().device(device).dtype(dtype.value_or(at::kLong)));
 }
 
 // --- assertions --------------------------------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
 #include "passes/meta/meta_kernels.h"
 
+#include <algorithm>
+
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "passes/meta/cpp_forms.h"
+#include "passes/meta/meta_allocator.h"
 #include "passes/meta/registrar.h"
 
 namespace recals {
@@ -24,6 +27,19 @@ class OnMeta : public c10::OperatorKernel {
 
  private:
   c10::KernelFunction kernel_;
+};
+
+/// empty and empty_strided: the allocator is told the device, which is an argument. Note [Devices on meta]
+class Allocating : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const auto arguments = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+    const auto device =
+        std::find_if(arguments, stack->end(), [](const c10::IValue& argument) { return argument.isDevice(); });
+    const bool on_meta = device != stack->end() && device->toDevice().is_meta();
+    const MetaAllocationDevice told(on_meta ? device->toDevice() : c10::Device(c10::kMeta));
+    pass_on(op, keys, kMetaKernelsKey, stack);
+  }
 };
 
 /// Registers everything; the second call and all later ones do nothing.
@@ -51,7 +67,12 @@ void register_kernels() {
     add_reduction_kernels(registrar);
     add_rnn_kernels(registrar);
     add_sampling_kernels(registrar);
-    add_cpp_forms(*aten, registrar.added());
+    auto taken = registrar.added();
+    for (const char* op : {"empty.memory_format", "empty_strided"}) {
+      aten->impl(op, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Allocating>()));
+      taken.insert(op);
+    }
+    add_cpp_forms(*aten, taken);
     return new std::pair(all, aten);
   }();
   (void)libraries;
@@ -74,19 +95,20 @@ void MetaRegistrar::add(const std::string& op, c10::KernelFunction kernel) {
 }
 
 namespace {
-thread_local c10::DeviceType target = c10::kCPU;
+thread_local const DeviceTable* table = nullptr;
 } // namespace
 
-MetaKernels::MetaKernels(c10::DeviceType device) : active_(key_of_kernels()), outer_(target) {
-  target = device;
+MetaKernels::MetaKernels(const DeviceTable& devices) : active_(key_of_kernels()), outer_(table) {
+  install_meta_allocator();
+  table = &devices;
 }
 
 MetaKernels::~MetaKernels() {
-  target = outer_;
+  table = outer_;
 }
 
-c10::DeviceType MetaKernels::device() {
-  return target;
+c10::Device MetaKernels::real(c10::Device device) {
+  return table == nullptr ? c10::Device(c10::kCPU) : table->real(device);
 }
 
 } // namespace recals

@@ -20,8 +20,8 @@ at::ScalarType statistics_type(const at::Tensor& input, const OptionalTensor& pa
 /// Of what layer and batch norm save. CUDA's kernels keep it in the type that they add up in (ATen/native/cuda/Normalization.cu,
 /// layer_norm_kernel.cu).
 at::ScalarType saved_type(const at::Tensor& input, const OptionalTensor& parameter) {
-  return MetaKernels::device() == c10::kCUDA ? at::toAccumulateType(input.scalar_type(), /*is_cuda=*/true)
-                                             : statistics_type(input, parameter);
+  return MetaKernels::real(input.device()).is_cuda() ? at::toAccumulateType(input.scalar_type(), /*is_cuda=*/true)
+                                                     : statistics_type(input, parameter);
 }
 
 at::Tensor channel_vector(const at::Tensor& input, const OptionalTensor& parameter) {

@@ -61,6 +61,7 @@ std::string to_json(const Report& report) {
   for (const auto& storage : report.storages) {
     storages.push_back({
         {"name", storage.name},
+        {"device", storage.device},
         {"bytes", storage.bytes},
         {"dtype", storage.dtype},
         {"op", storage.made.op},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "runtime/describe.h"
 
@@ -131,47 +132,52 @@ class Groups {
   std::map<std::string, Share> shares_;
 };
 
-class Builder {
- public:
-  Builder(const DryRun& sizes, const std::vector<int64_t>& eager_bytes)
-      : sizes_(sizes), ledger_(sizes.ledger), eager_bytes_(eager_bytes), uses_(uses_of(sizes)) {
-    for (const int64_t bytes : eager_bytes) {
-      eager_ += bytes;
-    }
-  }
+std::string dtype_of(const Allocation& allocation) {
+  return allocation.dtype == c10::ScalarType::Undefined ? "other" : dtype_name(allocation.dtype);
+}
 
-  Report operator()() {
-    Report report;
-    DeviceReport device;
-    device.name = sizes_.step.devices.at(0);
-    device.peak = device.held = eager_;
+/// The part of one device.
+class DeviceBuilder {
+ public:
+  /// `eager_bytes`: as `make_report` takes it; empty for a device that they do not count for.
+  DeviceBuilder(const DryRun& sizes, const std::vector<Use>& uses, int device, std::vector<int64_t> eager_bytes)
+      : sizes_(sizes),
+        ledger_(sizes.ledger),
+        uses_(uses),
+        device_(device),
+        eager_bytes_(std::move(eager_bytes)),
+        eager_(std::accumulate(eager_bytes_.begin(), eager_bytes_.end(), int64_t{0})) {}
+
+  DeviceReport operator()() {
+    DeviceReport report;
+    report.name = sizes_.step.devices.at(device_);
+    report.peak = report.held = eager_;
     for (int use = 0; use < kUses; ++use) {
-      device.uses.push_back({name_of(static_cast<Use>(use)), 0, 0});
+      report.uses.push_back({name_of(static_cast<Use>(use)), 0, 0});
     }
-    curve(device);
+    curve(report);
     Snapshot snapshot(ledger_);
     snapshot.advance(ledger_.forward_events);
-    shares(device, snapshot.live(), &Share::held, -1);
+    shares(report, snapshot.live(), &Share::held, -1);
+    const size_t events = ledger_.events.empty() ? 0 : peak_event_ + 1;
     Snapshot at_peak(ledger_);
-    at_peak.advance(peak_event_ + 1);
-    const bool scratch = !ledger_.events.empty() && ledger_.events[peak_event_].allocation < 0;
-    shares(device, at_peak.live(), &Share::peak, scratch ? static_cast<int>(peak_event_) : -1);
-    device.modules = modules_.largest_first();
-    device.ops = ops_.largest_first();
-    device.dtypes = dtypes_.largest_first();
-    report.storages = storages(at_peak.live());
-    report.devices.push_back(std::move(device));
-    for (const auto& moment : ledger_.moments) {
-      (moment.phase == Phase::Forward      ? report.forward_seconds
-           : moment.phase == Phase::Replay ? report.recompute_seconds
-                                           : report.backward_seconds) += moment.seconds;
-    }
-    report.cost_model = sizes_.step.cost_model;
+    at_peak.advance(events);
+    const bool scratch = events > 0 && ledger_.events[peak_event_].allocation < 0;
+    shares(report, at_peak.live(), &Share::peak, scratch ? static_cast<int>(peak_event_) : -1);
+    at_peak_ = at_peak.live();
+    report.modules = modules_.largest_first();
+    report.ops = ops_.largest_first();
+    report.dtypes = dtypes_.largest_first();
     return report;
   }
 
+  /// Bytes per allocation that are live when this device is at its peak.
+  const std::vector<int64_t>& live_at_peak() const {
+    return at_peak_;
+  }
+
  private:
-  void curve(DeviceReport& device) {
+  void curve(DeviceReport& report) {
     int64_t live = eager_;
     double seconds = 0;
     size_t e = 0;
@@ -181,39 +187,41 @@ class Builder {
       point.most = live;
       for (; e < ledger_.events.size() && ledger_.events[e].moment == static_cast<int>(m); ++e) {
         const auto& event = ledger_.events[e];
-        const int64_t now = live + event.bytes;
-        point.most = std::max(point.most, now);
-        if (now > device.peak) {
-          device.peak = now;
-          device.peak_at = point.place;
-          device.peak_point = static_cast<int>(m);
-          peak_event_ = e;
-        }
-        if (event.allocation >= 0) {
-          live = now;
+        if (event.device == device_) {
+          const int64_t now = live + event.bytes;
+          point.most = std::max(point.most, now);
+          if (now > report.peak) {
+            report.peak = now;
+            report.peak_at = point.place;
+            report.peak_point = static_cast<int>(m);
+            peak_event_ = e;
+          }
+          if (event.allocation >= 0) {
+            live = now;
+          }
         }
         if (e + 1 == ledger_.forward_events) {
-          device.held = live;
+          report.held = live;
         }
       }
       seconds += ledger_.moments[m].seconds;
       point.seconds = seconds;
       point.live = live;
-      device.curve.push_back(std::move(point));
+      report.curve.push_back(std::move(point));
     }
   }
 
   /// `scratch`: the event of the kernel's scratch memory that is live besides; -1 none.
-  void shares(DeviceReport& device, const std::vector<int64_t>& live, int64_t Share::*when, int scratch) {
+  void shares(DeviceReport& report, const std::vector<int64_t>& live, int64_t Share::*when, int scratch) {
     auto add = [&](const Place& place, Use use, const std::string& dtype, int64_t bytes) {
-      device.uses[static_cast<int>(use)].*when += bytes;
+      report.uses[static_cast<int>(use)].*when += bytes;
       modules_.add(place.module, when, bytes);
       ops_.add(place.op, when, bytes);
       dtypes_.add(dtype, when, bytes);
     };
     for (size_t a = 0; a < live.size(); ++a) {
-      if (live[a] != 0) {
-        const auto& allocation = ledger_.allocations[a];
+      const auto& allocation = ledger_.allocations[a];
+      if (live[a] != 0 && allocation.device == device_) {
         add(place_of(sizes_.step, ledger_.moments[allocation.moment]), uses_[a], dtype_of(allocation), live[a]);
       }
     }
@@ -230,52 +238,71 @@ class Builder {
     }
   }
 
-  static std::string dtype_of(const Allocation& allocation) {
-    return allocation.dtype == c10::ScalarType::Undefined ? "other" : dtype_name(allocation.dtype);
-  }
-
-  std::vector<ReportedStorage> storages(const std::vector<int64_t>& live_at_peak) const {
-    const auto& step = sizes_.step;
-    std::vector<int> slots(step.storages.size(), 0);
-    for (const auto& slot : step.slots) {
-      ++slots[slot.storage];
-    }
-    std::vector<ReportedStorage> all;
-    for (size_t a = 0; a < ledger_.allocations.size(); ++a) {
-      const auto& allocation = ledger_.allocations[a];
-      if (allocation.storage < 0) {
-        continue;
-      }
-      ReportedStorage storage;
-      storage.name = step.storages[allocation.storage].name;
-      storage.bytes = allocation.bytes;
-      storage.dtype = dtype_of(allocation);
-      storage.made = place_of(step, ledger_.moments[allocation.moment]);
-      storage.use = uses_[a];
-      storage.slots = slots[allocation.storage];
-      storage.at_peak = live_at_peak[a] != 0;
-      all.push_back(std::move(storage));
-    }
-    std::stable_sort(
-        all.begin(), all.end(), [](const ReportedStorage& a, const ReportedStorage& b) { return a.bytes > b.bytes; });
-    return all;
-  }
-
   const DryRun& sizes_;
   const Ledger& ledger_;
-  const std::vector<int64_t>& eager_bytes_;
-  const std::vector<Use> uses_;
-  int64_t eager_ = 0;
+  const std::vector<Use>& uses_;
+  const int device_;
+  const std::vector<int64_t> eager_bytes_;
+  const int64_t eager_;
   size_t peak_event_ = 0;
+  std::vector<int64_t> at_peak_;
   Groups modules_;
   Groups ops_;
   Groups dtypes_;
 };
 
+/// `live_at_peak`: per device, bytes per allocation.
+std::vector<ReportedStorage> storages_of(
+    const DryRun& sizes,
+    const std::vector<Use>& uses,
+    const std::vector<std::vector<int64_t>>& live_at_peak) {
+  const auto& step = sizes.step;
+  std::vector<int> slots(step.storages.size(), 0);
+  for (const auto& slot : step.slots) {
+    ++slots[slot.storage];
+  }
+  std::vector<ReportedStorage> all;
+  for (size_t a = 0; a < sizes.ledger.allocations.size(); ++a) {
+    const auto& allocation = sizes.ledger.allocations[a];
+    if (allocation.storage < 0) {
+      continue;
+    }
+    ReportedStorage storage;
+    storage.name = step.storages[allocation.storage].name;
+    storage.device = step.devices[allocation.device];
+    storage.bytes = allocation.bytes;
+    storage.dtype = dtype_of(allocation);
+    storage.made = place_of(step, sizes.ledger.moments[allocation.moment]);
+    storage.use = uses[a];
+    storage.slots = slots[allocation.storage];
+    storage.at_peak = live_at_peak[allocation.device][a] != 0;
+    all.push_back(std::move(storage));
+  }
+  std::stable_sort(
+      all.begin(), all.end(), [](const ReportedStorage& a, const ReportedStorage& b) { return a.bytes > b.bytes; });
+  return all;
+}
+
 } // namespace
 
 Report make_report(const DryRun& sizes, const std::vector<int64_t>& eager_bytes) {
-  return Builder(sizes, eager_bytes)();
+  Report report;
+  const auto uses = uses_of(sizes);
+  std::vector<std::vector<int64_t>> live_at_peak;
+  for (size_t d = 0; d < sizes.step.devices.size(); ++d) {
+    const bool host = sizes.step.devices[d] == "cpu";
+    DeviceBuilder builder(sizes, uses, static_cast<int>(d), host ? eager_bytes : std::vector<int64_t>());
+    report.devices.push_back(builder());
+    live_at_peak.push_back(builder.live_at_peak());
+  }
+  report.storages = storages_of(sizes, uses, live_at_peak);
+  for (const auto& moment : sizes.ledger.moments) {
+    (moment.phase == Phase::Forward      ? report.forward_seconds
+         : moment.phase == Phase::Replay ? report.recompute_seconds
+                                         : report.backward_seconds) += moment.seconds;
+  }
+  report.cost_model = sizes.step.cost_model;
+  return report;
 }
 
 } // namespace recals

@@ -59,12 +59,13 @@ struct ReportPoint {
 /// One allocation of the forward that outlived its op.
 struct ReportedStorage {
   std::string name; ///< as in the plan, "%relu.1" or "%dropout.1 saved[0]"
+  std::string device; ///< "cpu"
   int64_t bytes = 0;
   std::string dtype; ///< "f32", or "other"
   Place made; ///< by what
   Use use = Use::Saved;
   int slots = 0; ///< autograd nodes that saved it
-  bool at_peak = false; ///< live at the peak
+  bool at_peak = false; ///< live at the peak of its device
 };
 
 struct DeviceReport {
@@ -92,7 +93,7 @@ struct Report {
 };
 
 /// `eager_bytes`: per node of the step, what the eager module holds on top (numbers that Python wraps); empty for none.
-/// They count from the first moment to the last.
+/// They count on the CPU, from the first moment to the last.
 Report make_report(const DryRun& sizes, const std::vector<int64_t>& eager_bytes = {});
 
 /// For a terminal; ends with a newline. The largest `rows` of every list.

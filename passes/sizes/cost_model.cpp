@@ -199,6 +199,22 @@ std::string calibrated_path(const std::string& device) {
   return folder + "/recals/cost-model-" + kind_of(device) + ".json";
 }
 
+namespace {
+
+CostModel parse_cost_model_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  TORCH_CHECK(
+      file.good() && !std::filesystem::is_directory(path),
+      "recals: the cost model ",
+      path,
+      " cannot be read. A cost model is \"built-in\", \"profile\", \"calibrated\" (after recals.calibrate()), or the "
+      "path of a file.");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return parse_cost_model(text, path);
+}
+
+} // namespace
+
 CostModel cost_model_for(const std::string& choice, const std::string& device) {
   const auto kind = kind_of(device);
   if (choice == "built-in") {
@@ -214,15 +230,7 @@ CostModel cost_model_for(const std::string& choice, const std::string& device) {
     return parse_cost_model(found->second, "built-in " + kind);
   }
   const auto path = choice == "calibrated" ? calibrated_path(kind) : choice;
-  std::ifstream file(path, std::ios::binary);
-  TORCH_CHECK(
-      file.good() && !std::filesystem::is_directory(path),
-      "recals: the cost model ",
-      path,
-      " cannot be read. A cost model is \"built-in\", \"profile\", \"calibrated\" (after recals.calibrate()), or the "
-      "path of a file.");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  auto model = parse_cost_model(text, path);
+  auto model = parse_cost_model_file(path);
   TORCH_CHECK(
       model.device == kind,
       "recals: the cost model ",
@@ -232,6 +240,30 @@ CostModel cost_model_for(const std::string& choice, const std::string& device) {
       ", but the step runs on ",
       device);
   return model;
+}
+
+std::vector<CostModel> cost_models_for(const std::string& choice, const std::vector<c10::Device>& devices) {
+  const auto chosen_for = [&](const c10::Device& device) {
+    return choice != "built-in" && (choice != "calibrated" || std::filesystem::exists(calibrated_path(device.str())));
+  };
+  std::vector<CostModel> models;
+  bool fits = false;
+  for (const auto& device : devices) {
+    const auto kind = kind_of(device.str());
+    const std::string built_in = built_in_cost_models().count(kind) > 0 ? kind : "cpu";
+    models.push_back(cost_model_for("built-in", built_in));
+    if (chosen_for(device)) {
+      auto model = parse_cost_model_file(choice == "calibrated" ? calibrated_path(kind) : choice);
+      if (model.device == kind) {
+        models.back() = std::move(model);
+        fits = true;
+      }
+    }
+  }
+  if (choice != "built-in" && !fits) {
+    cost_model_for(choice, devices.at(0).str()); // says what is wrong
+  }
+  return models;
 }
 
 double seconds_of(const Work& work, const CostModel& model) {

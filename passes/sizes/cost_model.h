@@ -8,6 +8,9 @@
 
 #include <map>
 #include <string>
+#include <vector>
+
+#include <c10/core/Device.h>
 
 #include "passes/plan/step_graph.h"
 #include "passes/sizes/kernel_rules.h"
@@ -45,6 +48,10 @@ std::string chosen_cost_model(const std::string& choice);
 /// `choice`: "built-in", "calibrated" (the file at `calibrated_path`), or a path; `device`: "cpu", "cuda:0". Throws
 /// c10::Error naming the file and what is wrong with it.
 CostModel cost_model_for(const std::string& choice, const std::string& device);
+
+/// One per device. Throws as `cost_model_for`; a file must be for the kind of one of the devices, the others have the
+/// built-in model of their kind, or the CPU's where there is none: plans weigh times of one device against each other.
+std::vector<CostModel> cost_models_for(const std::string& choice, const std::vector<c10::Device>& devices);
 
 /// `text`: a file's content; `origin` names it in errors.
 CostModel parse_cost_model(const std::string& text, const std::string& origin);

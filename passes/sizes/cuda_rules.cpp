@@ -24,23 +24,6 @@ bool is_half(const at::Tensor& tensor) {
   return at::isReducedFloatingType(tensor.scalar_type());
 }
 
-// --- dropout -----------------------------------------------------------------------------------------------------------
-
-/// native_dropout, whose mask has a byte per element (ATen/native/Dropout.cpp: is_fused_kernel_acceptable).
-Operation dropout(Operation composite) {
-  return [composite = std::move(composite)](Stack& stack) mutable {
-    constexpr size_t count = 3;
-    const auto input = argument(stack, count, 0).toTensor();
-    const double probability = argument(stack, count, 1).toDouble();
-    if (!argument(stack, count, 2).toBool() || probability <= 0 || probability >= 1 || input.numel() == 0) {
-      composite(stack);
-      return;
-    }
-    torch::jit::drop(stack, count);
-    stack.emplace_back(std::get<0>(at::native_dropout(input, probability, /*train=*/true)));
-  };
-}
-
 // --- attention ---------------------------------------------------------------------------------------------------------
 
 struct Attention {
@@ -268,10 +251,24 @@ Operation recurrent(Operation composite, int64_t mode) {
 
 } // namespace
 
+Operation fused_dropout(Operation composite) {
+  return [composite = std::move(composite)](Stack& stack) mutable {
+    constexpr size_t count = 3;
+    const auto input = argument(stack, count, 0).toTensor();
+    const double probability = argument(stack, count, 1).toDouble();
+    if (!argument(stack, count, 2).toBool() || probability <= 0 || probability >= 1 || input.numel() == 0) {
+      composite(stack);
+      return;
+    }
+    torch::jit::drop(stack, count);
+    stack.emplace_back(std::get<0>(at::native_dropout(input, probability, /*train=*/true)));
+  };
+}
+
 Operation on_cuda(const torch::jit::Node& node) {
   auto composite = node.getOperation();
   if (node.kind() == c10::aten::dropout) {
-    return dropout(std::move(composite));
+    return fused_dropout(std::move(composite));
   }
   if (node.kind() == c10::aten::scaled_dot_product_attention) {
     return attention(std::move(composite), node.inputs().size());

@@ -8,6 +8,10 @@
 
 namespace recals {
 
+/// aten::dropout as accelerators run it: native_dropout, whose mask has a byte per element (ATen/native/Dropout.cpp:
+/// is_fused_kernel_acceptable).
+torch::jit::Operation fused_dropout(torch::jit::Operation composite);
+
 /// What runs on meta in place of `node`.
 torch::jit::Operation on_cuda(const torch::jit::Node& node);
 

@@ -1,5 +1,7 @@
 #include "passes/sizes/device_rules.h"
 
+#include <map>
+
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <torch/version.h>
@@ -78,15 +80,64 @@ torch::jit::Operation on_cpu(const torch::jit::Node& node) {
   return node.getOperation();
 }
 
+/// Other accelerators: torch fuses dropout on those that bring a kernel of their own for it.
+torch::jit::Operation on_accelerator(const torch::jit::Node& node) {
+  return node.kind() == c10::aten::dropout ? fused_dropout(node.getOperation()) : node.getOperation();
+}
+
+torch::jit::Operation on_kind(const torch::jit::Node& node, c10::DeviceType kind) {
+  switch (kind) {
+    case c10::kCPU:
+      return on_cpu(node);
+    case c10::kCUDA:
+      return on_cuda(node);
+    default:
+      return on_accelerator(node);
+  }
+}
+
+/// The kind of device that a call runs on: that of its first tensor that is not on the CPU.
+c10::DeviceType kind_of_call(const Stack& stack, size_t arguments, const DeviceTable& devices) {
+  auto kind = c10::kCPU;
+  auto visit = [&](const at::Tensor& tensor) {
+    if (kind == c10::kCPU && tensor.defined()) {
+      kind = devices.real(tensor.device()).type();
+    }
+  };
+  for (auto argument = stack.end() - static_cast<std::ptrdiff_t>(arguments); argument != stack.end(); ++argument) {
+    if (argument->isTensor()) {
+      visit(argument->toTensor());
+    } else if (argument->isTensorList()) {
+      for (const at::Tensor& tensor : argument->toTensorList()) {
+        visit(tensor);
+      }
+    }
+  }
+  return kind;
+}
+
+torch::jit::Operation on_any(const torch::jit::Node& node, const DeviceTable& devices) {
+  std::map<c10::DeviceType, torch::jit::Operation> by_kind;
+  for (const auto& device : devices.all()) {
+    by_kind.try_emplace(device.type(), on_kind(node, device.type()));
+  }
+  if (by_kind.size() <= 1) {
+    return by_kind.empty() ? node.getOperation() : by_kind.begin()->second;
+  }
+  by_kind.try_emplace(c10::kCPU, on_kind(node, c10::kCPU));
+  return [by_kind, devices, arguments = node.inputs().size()](Stack& stack) mutable {
+    by_kind.at(kind_of_call(stack, arguments, devices))(stack);
+  };
+}
+
 } // namespace
 
 std::shared_ptr<const Program> compile_for_meta(
     const std::shared_ptr<torch::jit::Graph>& graph,
-    c10::DeviceType device) {
+    const DeviceTable& devices) {
   CompileOptions options;
-  options.meta = true;
-  options.stands_for = device;
-  options.on_meta = device == c10::kCUDA ? &on_cuda : &on_cpu;
+  options.meta = &devices;
+  options.on_meta = &on_any;
   return Program::compile(graph, options);
 }
 

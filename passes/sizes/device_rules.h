@@ -8,9 +8,9 @@
 
 namespace recals {
 
-/// `graph` compiled for a dry run that stands for `device`: the CPU or CUDA.
+/// `graph` compiled for a dry run in which meta devices stand for `devices`. Throws c10::Error if it names another device.
 std::shared_ptr<const Program> compile_for_meta(
     const std::shared_ptr<torch::jit::Graph>& graph,
-    c10::DeviceType device = c10::kCPU);
+    const DeviceTable& devices);
 
 } // namespace recals

@@ -59,27 +59,26 @@ DryRun dry_run(
     const std::shared_ptr<const Program>& program,
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
-    const Target& target,
-    const CostModel& cost_model) {
-  const MetaKernels kernels(target.device.type());
+    const std::vector<Target>& targets) {
+  const MetaKernels kernels(program->devices);
   at::AutoGradMode grad_mode(true);
-  Recorder recorder(*program, target, cost_model);
+  Recorder recorder(*program, targets);
   {
     MetaAllocationScope scope(recorder);
-    AutocastOnMeta autocast(target.device.type());
+    AutocastOnMeta autocast;
     auto outputs = run(program, self, inputs, &recorder);
     recorder.forward_ends(outputs);
-    std::vector<at::Tensor> targets;
+    std::vector<at::Tensor> wanted;
     {
       MetaAllocationPause pause;
-      targets = targets_for(outputs);
+      wanted = targets_for(outputs);
     }
-    auto loss = stand_in_loss(outputs, targets);
-    // The single numbers that a loss makes on its way (counts, means, weights).
-    const auto numbers = at::empty({16}, at::TensorOptions().dtype(at::kFloat).device(c10::kMeta));
+    auto loss = stand_in_loss(outputs, wanted);
     TORCH_CHECK(
         loss.defined(),
         "recals: no output of the method requires grad, so there is no training step. Are all parameters frozen?");
+    // The single numbers that a loss makes on its way (counts, means, weights).
+    const auto numbers = at::empty({16}, loss.options().dtype(at::kFloat));
     autocast.leave_block();
     torch::autograd::backward({loss}, {}, /*retain_graph=*/false);
   }

@@ -34,17 +34,16 @@ struct DryRun {
   Ledger ledger; ///< every byte of the run; `peak` and `held` are sums over it
   std::vector<bool> differentiable; ///< per node: some output requires grad
   std::vector<int> register_storage; ///< per register of the program: index into step.storages, -1: external
-  int64_t peak = 0; ///< bytes: the most that was live at once above the start
-  int64_t held = 0; ///< bytes live at the end of the forward
+  std::vector<int64_t> peak; ///< bytes per device: the most that was live at once above the start
+  std::vector<int64_t> held; ///< bytes per device, live at the end of the forward
 };
 
-/// `program`: compiled for meta and the kind of device of `target`. `self`, `inputs`: meta twins (passes/graph/meta_twin.h). Throws c10::Error if an op has
+/// `program`: compiled for meta; its devices are those of `targets`, one to one. `self`, `inputs`: meta twins (passes/graph/meta_twin.h). Throws c10::Error if an op has
 /// no meta kernel, naming the op.
 DryRun dry_run(
     const std::shared_ptr<const Program>& program,
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
-    const Target& target,
-    const CostModel& cost_model);
+    const std::vector<Target>& targets);
 
 } // namespace recals

@@ -14,7 +14,7 @@ void LedgerWriter::add_seconds(double seconds) {
   }
 }
 
-void LedgerWriter::allocated(int64_t block, int64_t bytes) {
+void LedgerWriter::allocated(int64_t block, int device, int64_t bytes) {
   if (ledger_.moments.empty()) {
     begin(Phase::Forward, -1, -1);
   }
@@ -22,16 +22,18 @@ void LedgerWriter::allocated(int64_t block, int64_t bytes) {
   const int allocation = static_cast<int>(ledger_.allocations.size());
   Allocation entry;
   entry.moment = moment;
+  entry.device = device;
   entry.bytes = bytes;
   ledger_.allocations.push_back(entry);
-  ledger_.events.push_back({moment, allocation, bytes});
+  ledger_.events.push_back({moment, allocation, device, bytes});
   allocations_[block] = allocation;
 }
 
 void LedgerWriter::grown(int64_t block, int64_t extra) {
   const int allocation = allocations_.at(block);
   ledger_.allocations[allocation].bytes += extra;
-  ledger_.events.push_back({static_cast<int>(ledger_.moments.size()) - 1, allocation, extra});
+  ledger_.events.push_back(
+      {static_cast<int>(ledger_.moments.size()) - 1, allocation, ledger_.allocations[allocation].device, extra});
 }
 
 void LedgerWriter::freed(int64_t block) {
@@ -40,13 +42,13 @@ void LedgerWriter::freed(int64_t block) {
     return;
   }
   const int allocation = known->second;
-  ledger_.events.push_back(
-      {static_cast<int>(ledger_.moments.size()) - 1, allocation, -ledger_.allocations[allocation].bytes});
+  const auto& entry = ledger_.allocations[allocation];
+  ledger_.events.push_back({static_cast<int>(ledger_.moments.size()) - 1, allocation, entry.device, -entry.bytes});
   allocations_.erase(known);
 }
 
-void LedgerWriter::scratch(int64_t bytes) {
-  ledger_.events.push_back({static_cast<int>(ledger_.moments.size()) - 1, -1, bytes});
+void LedgerWriter::scratch(int device, int64_t bytes) {
+  ledger_.events.push_back({static_cast<int>(ledger_.moments.size()) - 1, -1, device, bytes});
 }
 
 void LedgerWriter::is_storage(int64_t block, int storage) {

@@ -31,6 +31,7 @@ struct Moment {
 
 struct Allocation {
   int moment = 0; ///< index into Ledger::moments: when it was made
+  int device = 0; ///< index into StepGraph::devices
   int64_t bytes = 0; ///< what it had grown to when it was freed
   int storage = -1; ///< index into StepGraph::storages; -1: temporaries, gradients, ...
   c10::ScalarType dtype = c10::ScalarType::Undefined; ///< Undefined: no op returned it as a tensor
@@ -39,6 +40,7 @@ struct Allocation {
 struct LedgerEvent {
   int moment = 0;
   int allocation = -1; ///< -1: a kernel's scratch memory, which is there for this event only
+  int device = 0;
   int64_t bytes = 0; ///< positive: handed out; negative: taken back
 };
 
@@ -55,10 +57,10 @@ class LedgerWriter {
   void begin(Phase phase, int node, int backward_op);
   /// Of the kernels of the moment that is.
   void add_seconds(double seconds);
-  void allocated(int64_t block, int64_t bytes);
+  void allocated(int64_t block, int device, int64_t bytes);
   void grown(int64_t block, int64_t extra);
   void freed(int64_t block);
-  void scratch(int64_t bytes);
+  void scratch(int device, int64_t bytes);
   void is_storage(int64_t block, int storage);
   void is_dtype(int64_t block, c10::ScalarType dtype);
   void forward_ends();

@@ -103,16 +103,18 @@ void on_kernel_end(const at::RecordFunction& function, at::ObserverContext* base
   }
 }
 
-/// Numbers that an op wraps into tensors of their own live on the CPU also in a dry run. Where the CPU is the device, they
+/// Numbers that an op wraps into tensors of their own live on the CPU also in a dry run. Where the step uses the CPU, they
 /// count: 8 bytes each, and autograd saves some of them.
 class HostAllocations : public MemoryListener {
  public:
+  explicit HostAllocations(int host) : host_(host) {}
+
   void reportMemoryUsage(void* pointer, int64_t bytes, size_t, size_t, c10::Device device) override {
     if (recording == nullptr || !device.is_cpu()) {
       return;
     }
     if (bytes > 0) {
-      const MetaBlock block{next_--, bytes};
+      const MetaBlock block{next_--, bytes, host_};
       blocks_[pointer] = block;
       recording->allocated(block);
     } else if (auto known = blocks_.find(pointer); known != blocks_.end()) {
@@ -122,6 +124,7 @@ class HostAllocations : public MemoryListener {
   }
 
  private:
+  const int host_; ///< the number of the CPU
   int64_t next_ = -1; // ids of meta blocks are not negative
   std::unordered_map<void*, MetaBlock> blocks_;
 };
@@ -141,17 +144,25 @@ void backward_ends(const at::RecordFunction&, at::ObserverContext*) {
 
 } // namespace
 
-Recorder::Recorder(const Program& program, const Target& target, const CostModel& cost_model)
+Recorder::Recorder(const Program& program, const std::vector<Target>& targets)
     : program_(program),
-      target_(target),
-      cost_model_(cost_model),
+      targets_(targets),
       register_block_(program.registers.size(), -1),
       register_external_(program.registers.size(), nullptr),
-      node_positions_(program.nodes.size(), 0) {
+      node_positions_(program.nodes.size(), 0),
+      live_(targets.size(), 0),
+      node_start_(targets.size(), 0),
+      node_peak_(targets.size(), 0) {
   TORCH_CHECK(recording == nullptr, "recals: a dry run inside a dry run");
+  TORCH_INTERNAL_ASSERT(targets.size() == program.devices.all().size());
   auto& step = result_.step;
-  step.devices = {target.name()};
-  step.cost_model = cost_model.source();
+  for (const auto& target : targets) {
+    step.devices.push_back(target.name());
+    RngState::bytes(target.device); // so that the host's allocations of asking it are over
+  }
+  step.cost_model = targets.front().cost_model.source();
+  result_.peak.assign(targets.size(), 0);
+  result_.held.assign(targets.size(), 0);
   for (const auto& node : program.nodes) {
     plan::Node entry;
     entry.op = node.name;
@@ -159,8 +170,7 @@ Recorder::Recorder(const Program& program, const Target& target, const CostModel
       entry.where = where(node.source);
       entry.module = node.source->scopeName();
     }
-    entry.transient = {0};
-    entry.rng_bytes = node.random && target.device.is_cpu() ? RngState::bytes() : 0;
+    entry.transient.assign(targets.size(), 0);
     step.nodes.push_back(std::move(entry));
   }
   recording = this;
@@ -172,8 +182,8 @@ Recorder::Recorder(const Program& program, const Target& target, const CostModel
                                             .scopes({at::RecordScope::FUNCTION}));
   backward_ops_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&backward_begins, &backward_ends).scopes({at::RecordScope::BACKWARD_FUNCTION}));
-  if (target.device.is_cpu()) {
-    host_.emplace(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<HostAllocations>());
+  if (const int host = program.devices.number_of(c10::kCPU); host >= 0) {
+    host_.emplace(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<HostAllocations>(host));
   }
 }
 
@@ -184,14 +194,15 @@ Recorder::~Recorder() {
   recording = nullptr;
 }
 
-void Recorder::at_peak(int64_t bytes) {
-  node_peak_ = std::max(node_peak_, bytes);
-  result_.peak = std::max(result_.peak, bytes);
+void Recorder::at_peak(int device, int64_t bytes) {
+  node_peak_[device] = std::max(node_peak_[device], bytes);
+  result_.peak[device] = std::max(result_.peak[device], bytes);
 }
 
-void Recorder::change(int64_t bytes) {
+void Recorder::change(int device, int64_t bytes) {
   BackwardEvent event;
   event.kind = BackwardEvent::Kind::Change;
+  event.device = device;
   event.bytes = bytes;
   event.label = labels_.empty() ? -1 : labels_.back();
   result_.step.backward.push_back(event);
@@ -206,13 +217,14 @@ void Recorder::allocated(const MetaBlock& block) {
 }
 
 void Recorder::counted(const MetaBlock& block) {
-  const int64_t bytes = block_bytes(target_, block.bytes);
-  blocks_[block.id] = {bytes, -1, !after_forward_};
-  ledger_.allocated(block.id, bytes);
-  live_ += bytes;
-  at_peak(live_);
+  const int device = block.device;
+  const int64_t bytes = block_bytes(targets_[device], block.bytes);
+  blocks_[block.id] = {device, bytes, -1, !after_forward_};
+  ledger_.allocated(block.id, device, bytes);
+  live_[device] += bytes;
+  at_peak(device, live_[device]);
   if (after_forward_) {
-    change(bytes);
+    change(device, bytes);
   } else if (node_ >= 0) {
     node_blocks_.push_back(block.id);
   }
@@ -237,10 +249,14 @@ void Recorder::kernel_ends() {
 /// A storage on meta that is resized grows without asking the allocator: ops that make an empty output and let another
 /// op resize it.
 void Recorder::grown(const c10::Storage& storage, int64_t requested) {
-  const int64_t bytes = block_bytes(target_, requested);
   const auto* block = block_of(storage);
   auto known = block == nullptr ? blocks_.end() : blocks_.find(block->id);
-  if (known == blocks_.end() || known->second.bytes >= bytes) {
+  if (known == blocks_.end()) {
+    return;
+  }
+  const int device = known->second.device;
+  const int64_t bytes = block_bytes(targets_[device], requested);
+  if (known->second.bytes >= bytes) {
     return;
   }
   const int64_t extra = bytes - known->second.bytes;
@@ -249,10 +265,10 @@ void Recorder::grown(const c10::Storage& storage, int64_t requested) {
   if (known->second.storage >= 0) {
     result_.step.storages[known->second.storage].bytes = bytes;
   }
-  live_ += extra;
-  at_peak(live_);
+  live_[device] += extra;
+  at_peak(device, live_[device]);
   if (after_forward_) {
-    change(extra);
+    change(device, extra);
   }
 }
 
@@ -262,10 +278,10 @@ void Recorder::freed(const MetaBlock& block) {
     std::erase_if(kernel_blocks_, [&](const MetaBlock& other) { return other.id == block.id; });
     return;
   }
-  live_ -= known->second.bytes;
+  live_[known->second.device] -= known->second.bytes;
   ledger_.freed(block.id);
   if (after_forward_ && !known->second.of_forward) {
-    change(-known->second.bytes);
+    change(known->second.device, -known->second.bytes);
   }
   if (known->second.storage < 0) {
     blocks_.erase(known);
@@ -280,6 +296,7 @@ int Recorder::storage_of(int64_t block) {
     info.storage = static_cast<int>(result_.step.storages.size());
     plan::Storage storage;
     storage.bytes = info.bytes;
+    storage.device = info.device;
     storage.producer = node_;
     storage.internal = true;
     result_.step.storages.push_back(std::move(storage));
@@ -353,7 +370,13 @@ void Recorder::node_ends(int node, const std::vector<at::Tensor>& outputs) {
       named.name = first + " saved[" + std::to_string(result_.origins[storage].internal) + "]";
     }
   }
-  entry.transient[0] = node_peak_ - node_start_;
+  for (size_t d = 0; d < targets_.size(); ++d) {
+    entry.transient[d] = node_peak_[d] - node_start_[d];
+  }
+  if (info.random && !outputs.empty() && outputs[0].defined()) {
+    entry.rng_device = program_.devices.number_of(c10::kCPU);
+    entry.rng_bytes = entry.rng_device < 0 ? 0 : RngState::bytes(program_.devices.real(outputs[0].device()));
+  }
   node_ = -1;
 }
 
@@ -400,19 +423,24 @@ void Recorder::kernel_ran(const KernelCall& call) {
   if (const int64_t bytes = retained_bytes(call); bytes > 0) {
     grown(call.outputs[0].toTensor().storage(), bytes);
   }
-  const int64_t scratch = target_.is_cuda() ? cuda_scratch_bytes(call, target_.workspace_margin) : scratch_bytes(call);
+  const int device = device_of(call);
+  const auto& target = targets_[device];
+  const int64_t scratch = target.is_cuda() ? cuda_scratch_bytes(call, target.workspace_margin)
+      : target.device.is_cpu()             ? scratch_bytes(call)
+                                           : 0;
   if (scratch > 0) {
-    at_peak(live_ + scratch);
-    ledger_.scratch(scratch);
+    at_peak(device, live_[device] + scratch);
+    ledger_.scratch(device, scratch);
     if (after_forward_) {
       BackwardEvent event;
       event.kind = BackwardEvent::Kind::Peak;
+      event.device = device;
       event.bytes = scratch;
       event.label = labels_.empty() ? -1 : labels_.back();
       result_.step.backward.push_back(event);
     }
   }
-  const double seconds = seconds_of(work_of(call), cost_model_);
+  const double seconds = seconds_of(work_of(call), target.cost_model);
   ledger_.add_seconds(seconds);
   if (after_forward_) {
     result_.step.backward_seconds += seconds;
@@ -420,6 +448,19 @@ void Recorder::kernel_ran(const KernelCall& call) {
     result_.step.nodes[node_].seconds += seconds;
     node_positions_[node_] = std::max(node_positions_[node_], positions_below(call));
   }
+}
+
+/// That of what it makes; what it reads is somewhere else only in a copy between devices.
+int Recorder::device_of(const KernelCall& call) const {
+  for (const auto* values : {&call.outputs, &call.inputs}) {
+    for (const auto& value : *values) {
+      if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_meta()) {
+        const auto device = value.toTensor().device();
+        return device.has_index() ? device.index() : 0;
+      }
+    }
+  }
+  return 0;
 }
 
 int Recorder::node_of(int64_t sequence) const {
@@ -577,8 +618,10 @@ void Recorder::find_packs() {
     const auto written = written_.find(static_cast<int>(s));
     const bool changes = written != written_.end() && written->second > first_save[s];
     const bool unseen = result_.origins[s].reg < 0 && result_.origins[s].internal < 0;
-    if (!facts[s].empty() && !changes && !unseen) {
-      step.storages[s].packs = packs_for(facts[s], step.storages[s].bytes, cost_model_);
+    const auto& target = targets_[step.storages[s].device];
+    // What the rules say is said of the CPU's kernels.
+    if (target.device.is_cpu() && !facts[s].empty() && !changes && !unseen) {
+      step.storages[s].packs = packs_for(facts[s], step.storages[s].bytes, target.cost_model);
     }
   }
 }
@@ -594,23 +637,26 @@ void Recorder::find_recipes() {
     if (output < 0 || step.storages[output].producer != origin.node) {
       continue;
     }
+    const auto& target = targets_[step.storages[s].device];
+    if (!target.device.is_cpu()) {
+      continue;
+    }
     // An elementwise op on two tensors.
     const int64_t written = step.storages[output].bytes;
     Work work;
     work.bytes = 2 * written + step.storages[s].bytes;
     auto& entry = step.nodes[origin.node].recipe;
     entry.reads = {static_cast<int>(s)};
-    entry.seconds = seconds_of(work, cost_model_);
-    entry.transient = {written};
+    entry.seconds = seconds_of(work, target.cost_model);
+    entry.transient.assign(targets_.size(), 0);
+    entry.transient[step.storages[s].device] = written;
   }
 }
 
 DryRun Recorder::finish() {
   find_writes();
-  if (result_.step.devices[0] == "cpu") { // what they say is said of its kernels
-    find_packs();
-    find_recipes();
-  }
+  find_packs();
+  find_recipes();
   for (int64_t block : register_block_) {
     result_.register_storage.push_back(block < 0 ? -1 : storage_of(block));
   }

@@ -8,11 +8,11 @@
 #include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include "passes/meta/meta_allocator.h"
 #include "passes/sizes/cost_model.h"
 #include "passes/sizes/dry_run.h"
 #include "passes/sizes/kernel_rules.h"
 #include "passes/sizes/ledger.h"
-#include "passes/sizes/meta_allocator.h"
 #include "passes/sizes/pack_rules.h"
 #include "passes/sizes/target.h"
 #include "runtime/observer.h"
@@ -21,7 +21,7 @@ namespace recals {
 
 class Recorder : public Observer, public MetaAllocationListener {
  public:
-  Recorder(const Program& program, const Target& target, const CostModel& cost_model);
+  Recorder(const Program& program, const std::vector<Target>& targets);
   ~Recorder() override;
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -51,6 +51,7 @@ class Recorder : public Observer, public MetaAllocationListener {
 
  private:
   struct Block {
+    int device = 0;
     int64_t bytes = 0;
     int storage = -1;
     bool of_forward = false;
@@ -59,16 +60,16 @@ class Recorder : public Observer, public MetaAllocationListener {
   void counted(const MetaBlock& block);
   void grown(const c10::Storage& storage, int64_t requested);
   int storage_of(int64_t block);
-  void at_peak(int64_t bytes);
-  void change(int64_t bytes);
+  void at_peak(int device, int64_t bytes);
+  void change(int device, int64_t bytes);
+  int device_of(const KernelCall& call) const;
   void find_writes();
   void find_packs();
   void find_recipes();
   int node_of(int64_t sequence) const;
 
   const Program& program_;
-  const Target target_;
-  const CostModel& cost_model_;
+  const std::vector<Target> targets_; ///< per device of the step
   DryRun result_;
   std::unordered_map<int64_t, Block> blocks_;
   std::vector<int64_t> register_block_; ///< -1: not allocated in this run
@@ -79,9 +80,9 @@ class Recorder : public Observer, public MetaAllocationListener {
   std::vector<int64_t> node_positions_; ///< per node: positions_below of its kernels
   std::vector<SlotFacts> slot_facts_; ///< per slot of the step
   std::unordered_map<int, int> written_; ///< storages that nodes write in place: the last one that does
-  int64_t live_ = 0;
-  int64_t node_start_ = 0;
-  int64_t node_peak_ = 0;
+  std::vector<int64_t> live_; ///< per device
+  std::vector<int64_t> node_start_;
+  std::vector<int64_t> node_peak_;
   int node_ = -1;
   bool after_forward_ = false;
   std::vector<int> labels_;

@@ -1,29 +1,36 @@
 #include "passes/sizes/target.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include "passes/sizes/cuda_allocator.h"
 
 namespace recals {
 
-Target target_of(c10::Device own, const TargetOptions& options) {
-  Target target{options.device.value_or(own)};
-  if (target.is_cuda() && !target.device.has_index()) {
-    target.device.set_index(0);
+std::vector<Target> targets_of(
+    const DeviceTable& devices,
+    const std::string& cost_model,
+    std::optional<int64_t> workspace_margin) {
+  const auto cost_models = cost_models_for(cost_model, devices.all());
+  std::vector<Target> targets;
+  bool cuda = false;
+  for (size_t d = 0; d < devices.all().size(); ++d) {
+    Target target{devices.all()[d], 0, cost_models[d]};
+    if (target.is_cuda()) {
+      cuda = true;
+      target.workspace_margin = workspace_margin ? *workspace_margin : default_workspace_margin();
+    }
+    targets.push_back(std::move(target));
   }
-  if (options.workspace_margin) {
+  if (workspace_margin) {
     TORCH_CHECK(
-        target.is_cuda(),
+        cuda,
         "recals: workspace_margin is for CUDA devices, but the step is planned for ",
-        target.name(),
+        c10::Join(", ", devices.all()),
         ", whose workspaces are known");
-    TORCH_CHECK_VALUE(
-        *options.workspace_margin >= 0, "recals: workspace_margin is negative: ", *options.workspace_margin, " bytes");
+    TORCH_CHECK_VALUE(*workspace_margin >= 0, "recals: workspace_margin is negative: ", *workspace_margin, " bytes");
   }
-  if (target.is_cuda()) {
-    target.workspace_margin = options.workspace_margin ? *options.workspace_margin : default_workspace_margin();
-  }
-  return target;
+  return targets;
 }
 
 int64_t block_bytes(const Target& target, int64_t bytes) {

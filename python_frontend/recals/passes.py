@@ -67,14 +67,14 @@ class Planned:
         return graph
 
     @property
-    def peak(self) -> int:
-        """Bytes: the peak of the step under the plan, of a run on meta tensors."""
-        return int(self._handle.peak)
+    def peak(self) -> dict[str, int]:
+        """Device -> bytes: the peak of the step under the plan, of a run on meta tensors."""
+        return dict(self._handle.peak)
 
     @property
-    def simulated_peak(self) -> int:
-        """Bytes: the peak that the planner's simulator gives for the same plan."""
-        return int(self._handle.simulated_peak)
+    def simulated_peak(self) -> dict[str, int]:
+        """Device -> bytes: the peak that the planner's simulator gives for the same plan."""
+        return dict(self._handle.simulated_peak)
 
     @property
     def report(self) -> Report:

@@ -62,6 +62,7 @@ class Storage:
 
     name: str
     """As in the plan: "%relu.1", or "%dropout.1 saved[0]" for what the op saved unseen."""
+    device: str
     bytes: int
     dtype: str
     """"f32", ..., or "other" where no op returned it as a tensor."""
@@ -73,7 +74,7 @@ class Storage:
     slots: int
     """How many autograd nodes saved it."""
     at_peak: bool
-    """Whether it is live at the peak."""
+    """Whether it is live at the peak of its device."""
 
 
 @dataclass(frozen=True)

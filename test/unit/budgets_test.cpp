@@ -113,10 +113,12 @@ TEST(Room, OfADeviceThatIsNotThereIsAnError) {
   }
 }
 
-TEST(BudgetBytes, AreNumbersOrASearch) {
+TEST(BudgetsOf, AreNumbersOrASearch) {
   const auto module = module_with_parameters();
   const auto bytes = [&](const char* text) {
-    return budget_bytes(std::get<plan::Limit>(plan::parse_limit(text)), 1000, module, c10::kCPU, false);
+    StepOptions options;
+    options.limits[""] = std::get<plan::Limit>(plan::parse_limit(text));
+    return budgets_of(options, {"cpu"}, {1000}, module).at(0);
   };
   EXPECT_EQ(bytes("77"), 77);
   EXPECT_EQ(bytes("50%"), 500);

@@ -29,17 +29,27 @@ TEST(CudaAllocator, ALargeBlockKeepsARestThatIsNotWorthSplitting) {
   EXPECT_EQ(cuda_block_bytes(100 * MiB), 100 * MiB);
 }
 
+DeviceTable table(const std::vector<c10::Device>& devices) {
+  DeviceTable table;
+  for (const auto device : devices) {
+    table.add(device);
+  }
+  return table;
+}
+
 TEST(Target, HasAnIndexAndAMargin) {
-  TargetOptions options;
-  EXPECT_EQ(target_of(c10::kCPU, options).name(), "cpu");
-  EXPECT_EQ(target_of(c10::kCPU, options).workspace_margin, 0);
-  options.device = c10::Device(c10::kCUDA);
-  options.workspace_margin = 5;
-  EXPECT_EQ(target_of(c10::kCPU, options).name(), "cuda:0");
-  EXPECT_EQ(target_of(c10::kCPU, options).workspace_margin, 5);
-  options.device.reset();
-  EXPECT_THROW(target_of(c10::kCPU, options), c10::Error);
-  EXPECT_EQ(target_of(c10::Device(c10::kCUDA, 1), options).name(), "cuda:1");
+  const auto cpu = table({c10::kCPU});
+  EXPECT_EQ(targets_of(cpu, "built-in", std::nullopt).at(0).name(), "cpu");
+  EXPECT_EQ(targets_of(cpu, "built-in", std::nullopt).at(0).workspace_margin, 0);
+  EXPECT_THROW(targets_of(cpu, "built-in", 5), c10::Error);
+  EXPECT_THROW(targets_of(table({c10::kCUDA}), "built-in", -1), c10::ValueError);
+  const auto both = targets_of(table({c10::kCPU, c10::kCUDA, c10::Device(c10::kCUDA, 1)}), "built-in", 5);
+  ASSERT_EQ(both.size(), 3);
+  EXPECT_EQ(both[0].workspace_margin, 0);
+  EXPECT_EQ(both[1].name(), "cuda:0");
+  EXPECT_EQ(both[1].workspace_margin, 5);
+  EXPECT_EQ(both[1].cost_model.device, "cuda");
+  EXPECT_EQ(both[2].name(), "cuda:1");
 }
 
 TEST(Target, AStepPlannedForCudaCountsBlocks) {
@@ -52,8 +62,8 @@ TEST(Target, AStepPlannedForCudaCountsBlocks) {
   const auto analysis = analyse(module, "forward", {at::ones({3, 10})}, options);
   EXPECT_EQ(analysis.sizes.step.devices, std::vector<std::string>{"cuda:0"});
   EXPECT_EQ(analysis.flat.signature, "(f32[3, 10]@cuda:0)");
-  EXPECT_EQ(analysis.sizes.held, 2 * 512); // tanh's result and the loss
-  EXPECT_EQ(analyse(module, "forward", {at::ones({3, 10})}).sizes.held, 30 * 4 + 4);
+  EXPECT_EQ(analysis.sizes.held[0], 2 * 512); // tanh's result and the loss
+  EXPECT_EQ(analyse(module, "forward", {at::ones({3, 10})}).sizes.held[0], 30 * 4 + 4);
 }
 
 } // namespace

@@ -8,7 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 
-#include "passes/sizes/meta_allocator.h"
+#include "passes/meta/meta_allocator.h"
 
 namespace recals {
 namespace {
@@ -556,7 +556,9 @@ void PrintTo(const Family& family, std::ostream* out) {
 class KernelsOnMeta : public testing::TestWithParam<Family> {};
 
 TEST_P(KernelsOnMeta, MakeTheOutputsOfTheCpuKernelsAndNothingElse) {
-  const MetaKernels kernels;
+  DeviceTable devices;
+  devices.add(c10::kCPU);
+  const MetaKernels kernels(devices);
   at::manual_seed(0);
   std::vector<Call> calls;
   GetParam().add(calls);

@@ -49,17 +49,17 @@ void expect_sums(const DeviceReport& device) {
 TEST(Ledger, ByHand) {
   LedgerWriter writer;
   writer.begin(Phase::Forward, 0, -1);
-  writer.allocated(7, 100);
+  writer.allocated(7, 0, 100);
   writer.is_dtype(7, c10::kFloat);
   writer.is_dtype(7, c10::kLong); // a view: the first one counts
   writer.grown(7, 20);
-  writer.scratch(5);
+  writer.scratch(0, 5);
   writer.add_seconds(0.5);
   writer.begin(Phase::Forward, 1, -1);
-  writer.allocated(8, 1);
+  writer.allocated(8, 0, 1);
   writer.freed(7);
   writer.freed(7); // unknown by now
-  writer.allocated(7, 3); // another allocation
+  writer.allocated(7, 0, 3); // another allocation
   writer.forward_ends();
   const auto ledger = writer.finish();
   ASSERT_EQ(ledger.allocations.size(), 3u);
@@ -83,8 +83,8 @@ TEST(Report, AddsUpToTheDryRun) {
   const auto report = make_report(analysis.sizes);
   ASSERT_EQ(report.devices.size(), 1u);
   const auto& device = report.devices[0];
-  EXPECT_EQ(device.peak, analysis.sizes.peak);
-  EXPECT_EQ(device.held, analysis.sizes.held);
+  EXPECT_EQ(device.peak, analysis.sizes.peak[0]);
+  EXPECT_EQ(device.held, analysis.sizes.held[0]);
   EXPECT_EQ(device.curve.back().live, 0);
   expect_sums(device);
   double forward = 0;
@@ -111,12 +111,12 @@ TEST(Report, OfAPlanAddsUpAndNamesReplays) {
   const auto analysis = small_step();
   const auto plan = testing::plan_that_drops(analysis, testing::everything);
   const auto program = testing::program_under(analysis, plan, /*meta=*/true);
-  const auto sizes = dry_run(program, analysis.twin.value, analysis.inputs, analysis.target, analysis.cost_model);
+  const auto sizes = dry_run(program, analysis.twin.value, analysis.inputs, analysis.targets);
   const auto report = make_report(sizes);
   const auto& device = report.devices[0];
-  EXPECT_EQ(device.peak, sizes.peak);
-  EXPECT_EQ(device.held, sizes.held);
-  EXPECT_LT(device.held, analysis.sizes.held);
+  EXPECT_EQ(device.peak, sizes.peak[0]);
+  EXPECT_EQ(device.held, sizes.held[0]);
+  EXPECT_LT(device.held, analysis.sizes.held[0]);
   EXPECT_EQ(device.curve.back().live, 0);
   expect_sums(device);
   std::vector<std::string> replayed;
@@ -151,8 +151,8 @@ TEST(Report, CountsWhatEagerPythonAdds) {
   eager.at(1) = 8;
   eager.at(2) = 16;
   const auto report = make_report(analysis.sizes, eager);
-  EXPECT_EQ(report.devices[0].peak, analysis.sizes.peak + 24);
-  EXPECT_EQ(report.devices[0].held, analysis.sizes.held + 24);
+  EXPECT_EQ(report.devices[0].peak, analysis.sizes.peak[0] + 24);
+  EXPECT_EQ(report.devices[0].held, analysis.sizes.held[0] + 24);
   expect_sums(report.devices[0]);
 }
 

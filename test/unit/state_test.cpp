@@ -44,7 +44,7 @@ TEST(RngState, AnExceptionPutsTheOuterStateBackToo) {
 
 TEST(RngState, OnMetaAStandInOfTheSameSizeIsKept) {
   EXPECT_EQ(
-      RngState::bytes(),
+      RngState::bytes(c10::kCPU),
       static_cast<int64_t>(at::globalContext().defaultGenerator(c10::kCPU).get_state().storage().nbytes()));
   RngState::of(c10::Device(c10::kMeta)).restore(); // nothing to restore, nothing thrown
 }

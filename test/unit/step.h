@@ -60,9 +60,9 @@ inline bool everything(const plan::Storage&) {
 /// The flat graph with the plan's boundaries, compiled.
 inline std::shared_ptr<const Program> program_under(const Analysis& analysis, const plan::Plan& plan, bool meta) {
   auto graph = analysis.flat.graph->copy();
-  const auto numbering = compile_for_meta(graph);
+  const auto numbering = compile_for_meta(graph, analysis.flat.devices);
   insert_boundaries(graph, *numbering, analysis.sizes, plan);
-  return meta ? compile_for_meta(graph) : Program::compile(graph);
+  return meta ? compile_for_meta(graph, analysis.flat.devices) : Program::compile(graph);
 }
 
 struct StepResult {

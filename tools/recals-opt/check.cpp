@@ -1,5 +1,7 @@
 #include "tools/recals-opt/check.h"
 
+#include <algorithm>
+
 #include "passes/budgets.h"
 #include "passes/lower/lower.h"
 #include "passes/plan/plan_json.h"
@@ -10,27 +12,23 @@ namespace recals::opt {
 
 namespace {
 
-int64_t budget_for(const Job& job, const DeviceReport& device) {
-  for (const auto& [name, limit] : job.options.limits) {
-    (void)limit;
-    if (!name.empty() && name != device.name) {
-      throw BadBudget("recals: there is a budget for '" + name + "', but the step runs on " + device.name);
-    }
+/// Bytes per device, kNoBudget for none.
+std::vector<int64_t> budgets_for(const Job& job, const Report& report) {
+  if (job.options.limits.empty()) {
+    // Of a file in another mode than it was planned for, too, the budgets are those it was planned for.
+    return plan::budgets_in(plan_of(job.module));
   }
-  const auto& limits = job.options.limits;
-  const auto own = limits.find(device.name);
-  const auto limit = own != limits.end() ? own : limits.find("");
-  if (limit != limits.end()) {
-    const auto plain_peak = device.plain_peak >= 0 ? device.plain_peak : device.peak;
-    const bool moves = job.options.target.device.has_value();
-    const auto bytes = budget_bytes(limit->second, plain_peak, job.module, c10::Device(device.name), moves);
-    if (bytes == kSmallest) {
-      throw BadBudget("recals: whether a file meets its budget is asked of a number of bytes, not of 'min'");
-    }
-    return bytes;
+  std::vector<std::string> devices;
+  std::vector<int64_t> plain_peaks;
+  for (const auto& device : report.devices) {
+    devices.push_back(device.name);
+    plain_peaks.push_back(device.plain_peak >= 0 ? device.plain_peak : device.peak);
   }
-  // Of a file in another mode than it was planned for, too, the budget is the one it was planned for.
-  return device.budget >= 0 ? device.budget : plan::budgets_in(plan_of(job.module)).at(0);
+  const auto budgets = budgets_of(job.options, devices, plain_peaks, job.module);
+  if (std::find(budgets.begin(), budgets.end(), kSmallest) != budgets.end()) {
+    throw BadBudget("recals: whether a file meets its budget is asked of a number of bytes, not of 'min'");
+  }
+  return budgets;
 }
 
 std::string shown(int64_t bytes) {
@@ -45,12 +43,18 @@ CheckResult check(Job job, const std::vector<std::string>& inputs) {
   }
   job.inputs = inputs_or_planned(job.module, job.method, inputs);
   const auto report = recals::report_of(job.module, job.method, job.inputs, job.options);
-  const auto& device = report.devices.at(0);
-  const auto budget = budget_for(job, device);
+  const auto budgets = budgets_for(job, report);
   CheckResult result;
-  result.within = device.peak <= budget;
-  result.text = device.name + ": the step peaks at " + shown(device.peak) + ", " +
-      (result.within ? "within" : "above") + " the budget of " + shown(budget) + "\n";
+  for (size_t d = 0; d < report.devices.size(); ++d) {
+    const auto& device = report.devices[d];
+    result.text += device.name + ": the step peaks at " + shown(device.peak);
+    if (const auto budget = budgets.at(d); budget != plan::kNoBudget) {
+      const bool within = device.peak <= budget;
+      result.within = result.within && within;
+      result.text += std::string(", ") + (within ? "within" : "above") + " the budget of " + shown(budget);
+    }
+    result.text += "\n";
+  }
   return result;
 }
 

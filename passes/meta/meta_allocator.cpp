@@ -1,4 +1,4 @@
-#include "passes/sizes/meta_allocator.h"
+#include "passes/meta/meta_allocator.h"
 
 #include <atomic>
 #include <mutex>
@@ -10,6 +10,7 @@ namespace recals {
 namespace {
 
 thread_local MetaAllocationListener* listening = nullptr;
+thread_local c10::Device allocating_on{c10::kMeta};
 
 struct OwnedBlock {
   MetaBlock block;
@@ -28,12 +29,12 @@ void free_block(void* context) {
 class CountingMetaAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    const c10::Device meta(c10::kMeta);
+    const c10::Device meta = allocating_on;
     if (listening == nullptr) {
       return {nullptr, nullptr, &c10::detail::deleteNothing, meta};
     }
     static std::atomic<int64_t> next{0};
-    auto* owned = new OwnedBlock{{next++, static_cast<int64_t>(bytes)}, listening};
+    auto* owned = new OwnedBlock{{next++, static_cast<int64_t>(bytes), meta.has_index() ? meta.index() : 0}, listening};
     listening->allocated(owned->block);
     return {nullptr, owned, &free_block, meta};
   }
@@ -43,16 +44,24 @@ class CountingMetaAllocator : public c10::Allocator {
   void copy_data(void*, const void*, std::size_t) const override {}
 };
 
-void install() {
+} // namespace
+
+void install_meta_allocator() {
   static CountingMetaAllocator allocator;
   static std::once_flag once;
   std::call_once(once, [] { c10::SetAllocator(c10::kMeta, &allocator, /*priority=*/100); });
 }
 
-} // namespace
+MetaAllocationDevice::MetaAllocationDevice(c10::Device device) : outer_(allocating_on) {
+  allocating_on = device;
+}
+
+MetaAllocationDevice::~MetaAllocationDevice() {
+  allocating_on = outer_;
+}
 
 MetaAllocationScope::MetaAllocationScope(MetaAllocationListener& listener) : outer_(listening) {
-  install();
+  install_meta_allocator();
   listening = &listener;
 }
 

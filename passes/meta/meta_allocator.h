@@ -1,6 +1,6 @@
 #pragma once
 
-/// The allocator of the meta device that counts.
+/// The allocator of the meta devices that counts.
 
 #include <cstdint>
 #include <functional>
@@ -13,6 +13,7 @@ namespace recals {
 struct MetaBlock {
   int64_t id = 0;
   int64_t bytes = 0;
+  int device = 0; ///< i of meta:i
 };
 
 class MetaAllocationListener {
@@ -20,6 +21,22 @@ class MetaAllocationListener {
   virtual ~MetaAllocationListener() = default;
   virtual void allocated(const MetaBlock& block) = 0;
   virtual void freed(const MetaBlock& block) = 0;
+};
+
+/// Puts the allocator in its place; the second call and all later ones do nothing. Without a scope it does what the one
+/// before did, except that tensors made in a MetaKernels scope are on meta:i.
+void install_meta_allocator();
+
+/// While it lives, what this thread allocates on meta is on `device`, "meta" or "meta:i".
+class MetaAllocationDevice {
+ public:
+  explicit MetaAllocationDevice(c10::Device device);
+  ~MetaAllocationDevice();
+  MetaAllocationDevice(const MetaAllocationDevice&) = delete;
+  MetaAllocationDevice& operator=(const MetaAllocationDevice&) = delete;
+
+ private:
+  c10::Device outer_;
 };
 
 /// While it lives, meta allocations of this thread are reported to `listener`; blocks made meanwhile report their free
