@@ -10,7 +10,17 @@ from typing import Any
 import torch
 
 from recals._load import _C
-from recals.arguments import CostModel, Device, Pins, device_name, example_tuple, pin_texts, script_module, step_options
+from recals.arguments import (
+    CostModel,
+    Device,
+    GpuDevices,
+    Pins,
+    device_name,
+    example_tuple,
+    pin_texts,
+    script_module,
+    step_options,
+)
 from recals.plotting import draw_tradeoff
 
 
@@ -79,6 +89,8 @@ def pareto(
     cost_model: CostModel | None = None,
     target_device: Device | None = None,
     workspace_margin: int | None = None,
+    preserve_rng_state: bool = True,
+    gpu_devices: GpuDevices = "all",
 ) -> ParetoCurve:
     """Plans for every peak that there are plans for, and what they cost: one search, about what one tight budget takes.
 
@@ -91,7 +103,13 @@ def pareto(
     The other arguments and errors are those of `optimize`. Raises ValueError for a device that the step does not use.
     """
     module = script_module(module, "pareto")
-    options = step_options(cost_model=cost_model, target_device=target_device, workspace_margin=workspace_margin)
+    options = step_options(
+        cost_model=cost_model,
+        target_device=target_device,
+        workspace_margin=workspace_margin,
+        preserve_rng_state=preserve_rng_state,
+        gpu_devices=gpu_devices,
+    )
     analysed = _C.analyse(module._c, method, example_tuple(example_inputs), options)
     options.pins = pin_texts(pins, analysed)
     handle = _C.pareto(analysed, options, "" if device is None else device_name(device))

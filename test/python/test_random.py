@@ -536,3 +536,33 @@ def test_models_in_threads_do_not_disturb_each_other() -> None:
         thread.join()
     assert errors == []
     assert recals.counters()["rng_restores"] > 0
+
+
+def test_a_replay_that_another_draw_disturbs_is_an_error() -> None:
+    """Another draw in the middle of one, here made by the op itself, is told by where the generator ends."""
+    calls = []
+
+    def noise(like: Tensor) -> Tensor:
+        calls.append(None)
+        if len(calls) == 3:
+            torch.rand(1)
+        return torch.rand(like.shape)
+
+    library = torch.library.Library("recals_test_random", "DEF")
+    library.define("noise(Tensor like) -> Tensor", tags=[torch.Tag.nondeterministic_seeded])
+    library.impl("noise", noise, "CPU")
+    library.impl("noise", torch.empty_like, "Meta")
+
+    class Custom(AroundMiddle):
+        def middle(self, x: Tensor) -> Tensor:
+            return x * torch.ops.recals_test_random.noise(x.detach())
+
+    def again(op: str, module: str, name: str, size: int) -> str | None:
+        return "must_recompute" if op == "recals_test_random::noise" else None
+
+    budgeted = recals.optimize(torch.jit.script(Custom()), INPUTS, "1GiB", pins=again)
+    with pytest.raises(RuntimeError, match=r"noise at .*drew other random numbers.*another thread used the generator"):
+        run(budgeted, INPUTS)
+    budgeted.zero_grad()
+    run(budgeted, INPUTS)
+    assert len(calls) == 3 + 4
