@@ -1,9 +1,10 @@
 """Recals next to the plain step and torch.utils.checkpoint, all in one run on one machine.
 
-    python benchmarks/peers.py [--workloads gpt mlp] [--fractions 0.75 0.5 0.25] [--pairs 9] [--size full]
+    python benchmarks/peers.py [--workloads gpt mlp] [--fractions 0.75 0.5 0.25] [--pairs 9] [--size full] [--points]
 
 For each workload: the plain eager step; torch.utils.checkpoint around every second block and around every block; Recals
-at fractions of the plain peak; and Recals at the very peak that each use of checkpoint reached. Prints one markdown
+at fractions of the plain peak; and Recals at the very peak that each use of checkpoint reached. With --points also
+Recals at the peaks that others reached elsewhere (points.py), with their times in the last column. Prints one markdown
 table. Times are medians over neighbouring pairs with a plain step, so a busy machine disturbs them little.
 """
 
@@ -25,6 +26,7 @@ import torch
 import training
 from checkpointing import checkpoint_blocks
 from models import Workload
+from points import POINTS, Point
 
 WORKLOADS: dict[str, dict[str, float]] = {
     "mlp": {},
@@ -123,7 +125,17 @@ def within(name: str, contender: str, plain: training.Trainee, plain_peak: int, 
     return result
 
 
-def run(name: str, size: str, fractions: Iterable[float], pairs: int, report: Callable[[Result], None]) -> None:
+def beat(result: Result, points: Iterable[Point]) -> None:
+    """Notes whose points at this peak are slower, and whose are not."""
+    if result.note and not result.note.startswith("smallest"):
+        return
+    told = [f"{point.who}: {point.time:.2f}{'' if result.ratio < point.time else ', NOT BEATEN'}" for point in points]
+    result.note = "; ".join(([result.note] if result.note else []) + told)
+
+
+def run(
+    name: str, size: str, fractions: Iterable[float], points: bool, pairs: int, report: Callable[[Result], None]
+) -> None:
     workload = models.build(name, size, **(WORKLOADS[name] if size == "full" else {}))
     plain = training.plain(workload)
     plain.gradients(0)()
@@ -139,15 +151,20 @@ def run(name: str, size: str, fractions: Iterable[float], pairs: int, report: Ca
         report(within(name, f"Recals at the peak of {contender}", plain, plain_peak, theirs.peak, pairs))
     for fraction in fractions:
         report(within(name, f"Recals at {fraction:.0%}", plain, plain_peak, int(plain_peak * fraction), pairs))
+    for share in sorted({point.peak for point in POINTS[name]} if points else (), reverse=True):
+        result = within(name, f"Recals at {share:.0%}", plain, plain_peak, int(plain_peak * share), pairs)
+        beat(result, [point for point in POINTS[name] if point.peak == share])
+        report(result)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
-    parser.add_argument("--fractions", nargs="+", type=float, default=[0.75, 0.50, 0.25])
+    parser.add_argument("--fractions", nargs="*", type=float, default=[0.75, 0.50, 0.25])
     parser.add_argument("--pairs", type=int, default=9, help="pairs of steps for each time ratio")
     parser.add_argument("--size", default="full", choices=["full", "small"])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--points", action="store_true", help="Recals at the peaks that others reached")
     options = parser.parse_args()
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.jit")
@@ -165,7 +182,7 @@ def main() -> int:
     print(f"| {' | '.join(HEAD)} |")
     print(f"|{'|'.join('-' if number < 2 else '-:' for number in range(len(HEAD)))}|")
     for name in options.workloads:
-        run(name, options.size, options.fractions, options.pairs, report)
+        run(name, options.size, options.fractions, options.points, options.pairs, report)
     return 1 if broken else 0
 
 
