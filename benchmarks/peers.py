@@ -9,7 +9,6 @@ table. Times are medians over neighbouring pairs with a plain step, so a busy ma
 
 import argparse
 import copy
-import functools
 import statistics
 import sys
 import time
@@ -24,9 +23,8 @@ import models
 import recals
 import torch
 import training
+from checkpointing import checkpoint_blocks
 from models import Workload
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 WORKLOADS: dict[str, dict[str, float]] = {
     "mlp": {},
@@ -40,32 +38,9 @@ WORKLOADS: dict[str, dict[str, float]] = {
 """What to build, and where it differs from the examples."""
 
 
-def blocks_of(name: str, module: nn.Module) -> list[nn.Module]:
-    """The parts that a user of torch.utils.checkpoint would wrap."""
-    if name in ("resnet18", "resnet50"):
-        return [block for stage in (module.layer1, module.layer2, module.layer3, module.layer4) for block in stage]
-    if name == "gpt":
-        return list(module.blocks)
-    if name == "encoder":
-        return list(module.encoder.layers)
-    if name == "unet":
-        return [*module.down, module.bottom, *module.up]
-    if name == "uneven":
-        # Each wide stack, and what follows it, becomes a block.
-        layers = list(module.layers)
-        module.layers = nn.Sequential(
-            *(nn.Sequential(*layers[start : start + 6]) for start in range(0, len(layers), 6))
-        )
-        return list(module.layers)[:-1]
-    return list(module.layers)
-
-
 def checkpointed(name: str, workload: Workload, every: int) -> training.Trainee:
     """A copy of the module with checkpoint around every `every`-th block."""
-    module = copy.deepcopy(workload.module)
-    for block in blocks_of(name, module)[::every]:
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
-    return training.Trainee(workload, module)
+    return training.Trainee(workload, checkpoint_blocks(name, copy.deepcopy(workload.module), every))
 
 
 @dataclass

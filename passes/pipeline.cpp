@@ -117,6 +117,7 @@ void size_step(
   analysis.measured_seconds =
       profile ? measure_nodes(analysis.flat.graph, module._ivalue(), inputs) : std::vector<double>();
   analysis.sizes = sizes_of(analysis, analysis.program, analysis.twin.value);
+  keep_draws(analysis.sizes, *analysis.program, options.rng);
 }
 
 Analysis analyse(

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "passes/plan/budget.h"
+#include "passes/sizes/draw_rules.h"
 #include "passes/sizes/target.h"
 
 namespace recals {
@@ -22,6 +23,7 @@ struct StepOptions {
   /// The device to plan for, where that is not the one that module and inputs are on; they may be on the CPU or on meta
   /// then, and must be on one.
   TargetOptions target{};
+  RngOptions rng{};
   /// What must or should be kept or recomputed (passes/plan/pins.h), in the order in which they count.
   std::vector<plan::Pin> pins{};
 };

@@ -100,6 +100,14 @@ void bind_options(py::module& m) {
           "target_device",
           nullptr,
           [](StepOptions& options, const std::string& device) { options.target.device = c10::Device(device); })
+      .def_property(
+          "preserve_rng_state", nullptr, [](StepOptions& options, bool preserve) { options.rng.preserve = preserve; })
+      .def_property(
+          "gpu_devices",
+          nullptr,
+          [](StepOptions& options, const std::vector<int>& indices) {
+            options.rng.gpus.emplace(indices.begin(), indices.end());
+          })
       .def_property("workspace_margin", nullptr, [](StepOptions& options, int64_t bytes) {
         options.target.workspace_margin = bytes;
       });
@@ -268,6 +276,8 @@ PYBIND11_MODULE(_C, m) {
     out["recompute_seconds"] = static_cast<double>(c.recompute_nanoseconds.load()) * 1e-9;
     out["packs"] = c.packs.load();
     out["unpacks"] = c.unpacks.load();
+    out["rng_saves"] = c.rng_saves.load();
+    out["rng_restores"] = c.rng_restores.load();
     return out;
   });
   m.def("reset_counters", &reset_counters);

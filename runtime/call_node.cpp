@@ -13,7 +13,11 @@ const at::Tensor& tensor_of(const ProgramNode& node, const std::vector<at::Tenso
 
 } // namespace
 
-std::vector<at::Tensor> call_node(const ProgramNode& node, const std::vector<at::Tensor>& inputs, bool replay) {
+std::vector<at::Tensor> call_node(
+    const ProgramNode& node,
+    const std::vector<at::Tensor>& inputs,
+    bool replay,
+    const at::Generator& generator) {
   torch::jit::Stack stack;
   stack.reserve(node.arguments.size());
   for (size_t i = 0; i < node.arguments.size(); ++i) {
@@ -22,6 +26,8 @@ std::vector<at::Tensor> call_node(const ProgramNode& node, const std::vector<at:
         std::find(node.blanked_in_replay.begin(), node.blanked_in_replay.end(), i) != node.blanked_in_replay.end();
     if (blanked) {
       stack.emplace_back();
+    } else if (!node.generator_path.empty() && static_cast<int>(i) == node.generator_argument) {
+      stack.push_back(generator.defined() ? c10::IValue(generator) : c10::IValue());
     } else if (argument.reg >= 0) {
       const auto& tensor = tensor_of(node, inputs, argument.reg);
       stack.emplace_back(tensor.defined() ? c10::IValue(tensor) : c10::IValue());
@@ -85,13 +91,37 @@ std::vector<Shown> shown_by(
   return shown;
 }
 
-c10::Device device_of_call(const ProgramNode& node) {
+c10::Device device_of_draw(const ProgramNode& node, const std::vector<at::Tensor>& inputs) {
+  // rand_like(x, device="cuda") draws there, wherever x is.
   for (const auto& argument : node.arguments) {
     if (argument.constant.isDevice()) {
       return argument.constant.toDevice();
     }
   }
-  return c10::kCPU;
+  // A number as a tensor may be on the CPU beside tensors that are not.
+  const at::Tensor* first = nullptr;
+  for (const auto& input : inputs) {
+    if (input.defined() && (first == nullptr || (first->dim() == 0 && input.dim() > 0))) {
+      first = &input;
+    }
+  }
+  return first != nullptr ? first->device() : c10::Device(c10::kCPU);
+}
+
+at::Generator own_generator(const ProgramNode& node, const c10::IValue& self) {
+  if (node.generator_argument < 0) {
+    return {};
+  }
+  const auto value = node.generator_path.empty() ? node.arguments[node.generator_argument].constant
+                                                 : attribute_at(self, node.generator_path, node.generator_path.size());
+  return value.isGenerator() ? value.toGenerator() : at::Generator();
+}
+
+c10::IValue attribute_at(c10::IValue object, const std::vector<std::string>& path, size_t length) {
+  for (size_t i = 0; i < length; ++i) {
+    object = object.toObjectRef().getAttr(path[i]);
+  }
+  return object;
 }
 
 } // namespace recals

@@ -18,7 +18,9 @@ void reset_counters() {
         &c.recomputed_bytes,
         &c.recompute_nanoseconds,
         &c.packs,
-        &c.unpacks}) {
+        &c.unpacks,
+        &c.rng_saves,
+        &c.rng_restores}) {
     counter->store(0);
   }
 }

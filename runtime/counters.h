@@ -19,6 +19,8 @@ struct Counters {
   std::atomic<int64_t> recompute_nanoseconds{0};
   std::atomic<int64_t> packs{0}; ///< storages that were packed
   std::atomic<int64_t> unpacks{0};
+  std::atomic<int64_t> rng_saves{0}; ///< generator states that were stored for a replay
+  std::atomic<int64_t> rng_restores{0}; ///< and set for one
 };
 
 RECALS_API Counters& counters();

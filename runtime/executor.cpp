@@ -6,17 +6,11 @@
 #include "runtime/call_node.h"
 #include "runtime/frame.h"
 #include "runtime/owned_slots.h"
+#include "runtime/rng_state.h"
 
 namespace recals {
 
 namespace {
-
-c10::IValue object_at(c10::IValue object, const std::vector<std::string>& path, size_t length) {
-  for (size_t i = 0; i < length; ++i) {
-    object = object.toObjectRef().getAttr(path[i]);
-  }
-  return object;
-}
 
 class Run {
  public:
@@ -45,7 +39,7 @@ class Run {
       tensors_[program_->inputs[i]] = inputs[i];
     }
     for (const auto& attribute : program_->attributes) {
-      auto value = object_at(self_, attribute.path, attribute.path.size());
+      auto value = attribute_at(self_, attribute.path, attribute.path.size());
       if (!value.isNone()) {
         tensors_[attribute.reg] = value.toTensor();
       }
@@ -71,7 +65,7 @@ class Run {
   void node(int n) {
     const auto& node = program_->nodes[n];
     if (!node.set_attribute.empty()) {
-      auto owner = object_at(self_, node.set_attribute, node.set_attribute.size() - 1);
+      auto owner = attribute_at(self_, node.set_attribute, node.set_attribute.size() - 1);
       owner.toObject()->setAttr(node.set_attribute.back(), tensors_[node.inputs[0]]);
       bury(node);
       return;
@@ -84,17 +78,14 @@ class Run {
     if (observer_ != nullptr) {
       observer_->node_begins(n);
     }
-    if (frame_ && node.replayed) {
-      frame_->before_node(n, inputs);
-    }
     const auto since = at::sequence_number::peek();
-    auto outputs = call_node(node, inputs, /*replay=*/false);
+    auto outputs = call(n, inputs);
     find_bases(node, inputs, outputs);
     if (at::GradMode::is_enabled() && (observer_ != nullptr || may_drop(node))) {
       drop_slots(n, inputs, outputs, since);
     }
     if (frame_ && node.replayed) {
-      frame_->after_node(n);
+      frame_->after_node(n, outputs);
     }
     if (observer_ != nullptr) {
       observer_->node_ends(n, outputs);
@@ -104,6 +95,34 @@ class Run {
       tensors_[node.outputs[i]] = std::move(outputs[i]);
     }
     bury(node);
+  }
+
+  std::vector<at::Tensor> call(int n, const std::vector<at::Tensor>& inputs) {
+    const auto& node = program_->nodes[n];
+    const bool replayed = frame_ && node.replayed;
+    if (replayed) {
+      frame_->before_node(n, inputs);
+    }
+    if (!node.random) {
+      return call_node(node, inputs, /*replay=*/false);
+    }
+    const auto own = own_generator(node, self_);
+    if (program_->meta) {
+      if (replayed) {
+        frame_->before_draw_on_meta(n, own.defined() ? own.device() : device_of_draw(node, inputs));
+      }
+      return call_node(node, inputs, /*replay=*/false);
+    }
+    const auto generator = own.defined() ? own : RngState::default_generator(device_of_draw(node, inputs));
+    const DrawLock lock(generator);
+    if (replayed) {
+      frame_->before_draw(n, generator);
+    }
+    auto outputs = call_node(node, inputs, /*replay=*/false, own);
+    if (replayed) {
+      frame_->after_draw(n);
+    }
+    return outputs;
   }
 
   /// Two registers on one storage: the one made first stands for it, and carries the plan's mark.

@@ -103,7 +103,6 @@ Frame::Frame(std::shared_ptr<const Program> program)
 
 void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
   const auto& info = program_->nodes[node];
-  c10::Device device = inputs.empty() ? device_of_call(info) : c10::Device(c10::kCPU);
   const bool internals = std::any_of(info.internals.begin(), info.internals.end(), [&](const Internal& internal) {
     return program_->runs_again(internal.reg);
   });
@@ -113,9 +112,7 @@ void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
     if (!tensor.defined()) {
       continue;
     }
-    if (i == 0) {
-      device = tensor.device();
-    }
+    streams_.note(tensor.device());
     if (internals && tensor.requires_grad()) {
       required_grad_[node].push_back(reg);
     }
@@ -129,10 +126,31 @@ void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
       held_[reg] = Held{tensor.detach(), version_of(tensor)};
     }
   }
-  if (info.random && info.recipe != nullptr) {
-    before_.emplace(device, RngState::copy_of_generator(device));
-  } else if (info.random) {
-    rng_[node] = RngState::of(device, program_->devices);
+}
+
+void Frame::before_draw(int node, const at::Generator& generator) {
+  if (program_->nodes[node].recipe != nullptr) {
+    drawn_.emplace(Drawn{generator.device(), generator, RngState::copy_of(generator), {}});
+  } else {
+    rng_[node] = RngState::of(generator);
+    ++counters().rng_saves;
+  }
+}
+
+void Frame::before_draw_on_meta(int node, c10::Device device) {
+  if (program_->nodes[node].recipe != nullptr) {
+    drawn_.emplace(Drawn{device, {}, {}, {}});
+  } else {
+    rng_[node] = RngState::stand_in(device, program_->devices);
+  }
+}
+
+void Frame::after_draw(int node) {
+  const auto place = RngState::place_of(drawn_ ? drawn_->generator : rng_[node]->generator());
+  if (drawn_) {
+    drawn_->end = place;
+  } else {
+    rng_[node]->ends_at(place);
   }
 }
 
@@ -174,17 +192,25 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const 
   return std::make_unique<Hook>(shared_from_this(), reg, slot, node);
 }
 
-void Frame::after_node(int node) {
+void Frame::after_node(int node, const std::vector<at::Tensor>& outputs) {
   const auto& info = program_->nodes[node];
-  if (!before_) {
+  for (const auto& output : outputs) {
+    if (output.defined()) {
+      streams_.note(output.device());
+    }
+  }
+  if (!drawn_) {
     return;
   }
   // Without a slot there is nothing to go by (the op's input needed no gradient, or the user's hooks have the slot).
   const bool there = held_[info.recipe_reg] || packed_[info.recipe_reg].bytes.defined();
   if (!there) {
-    rng_[node] = RngState::of(before_->first, before_->second, program_->devices);
+    rng_[node] = program_->meta ? RngState::stand_in(drawn_->device, program_->devices)
+                                : RngState::of(drawn_->generator, drawn_->before);
+    rng_[node]->ends_at(drawn_->end);
+    counters().rng_saves += program_->meta ? 0 : 1;
   }
-  before_.reset();
+  drawn_.reset();
 }
 
 void Frame::seal(std::vector<int> base) {
@@ -209,8 +235,10 @@ at::Tensor Frame::demand(Hook& hook) {
   if (hook.round_used == round_) {
     begin_round();
   }
+  const StreamStateGuard streams(streams_, hook.geometry.options.device());
   auto base = storage_for(hook);
   auto slot = hook.view_of(base);
+  streams.hand_over(slot);
   auto& use = in_use_[hook.reg];
   use.storage = base.storage().getWeakStorageImpl();
   use.slots += hook.given ? 0 : 1;
@@ -473,12 +501,24 @@ std::vector<at::Tensor> Frame::call_again(Demand& demand, int node, std::vector<
   std::optional<RngGuard> rng;
   if (rng_[node]) {
     rng.emplace(*rng_[node]);
+    counters().rng_restores += program_->meta ? 0 : 1;
   }
   const auto since = at::sequence_number::peek();
   std::vector<at::Tensor> outputs;
   {
     at::AutoGradMode grad_mode(internals);
-    outputs = call_node(info, inputs, /*replay=*/true);
+    outputs = call_node(info, inputs, /*replay=*/true, rng_[node] ? rng_[node]->generator() : at::Generator());
+  }
+  if (rng) {
+    TORCH_CHECK(
+        rng_[node]->has_ended_alike(),
+        "recals: ",
+        info.name,
+        " at ",
+        where(info.source),
+        " drew other random numbers in the backward than in the forward: another thread used the generator of ",
+        rng_[node]->generator().device(),
+        " at the same time. Give that thread a generator of its own (generator=torch.Generator()).");
   }
   rng.reset();
   if (internals) {

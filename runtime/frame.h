@@ -28,6 +28,7 @@
 #include "runtime/program.h"
 #include "runtime/replay_needs.h"
 #include "runtime/rng_state.h"
+#include "runtime/stream_state.h"
 
 namespace recals {
 
@@ -39,12 +40,17 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   /// Before a replayed `node` runs: what its replay needs of this moment. `inputs`: the tensors of its registers, in their
   /// order.
   void before_node(int node, const std::vector<at::Tensor>& inputs);
+  /// Then, if it draws: from where.
+  void before_draw(int node, const at::Generator& generator);
+  /// The same in a dry run, where nothing is drawn. `device`: whose numbers, or the meta device that stands for it.
+  void before_draw_on_meta(int node, c10::Device device);
+  void after_draw(int node);
   /// A kept internal that a recipe reads.
   void keep_internal(int reg, const at::Tensor& tensor);
   /// Hooks for a slot that shows the dropped storage of `reg`, saved by `node`. Packs it if the plan says so.
   std::unique_ptr<torch::autograd::SavedVariableHooks> drop(int reg, const at::Tensor& slot, int node);
   /// After it has run and its slots are dropped.
-  void after_node(int node);
+  void after_node(int node, const std::vector<at::Tensor>& outputs);
   /// The forward is over. `base`: per register, the first register on the same storage.
   void seal(std::vector<int> base);
 
@@ -134,6 +140,7 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
 
   std::shared_ptr<const Program> program_;
   AutocastState autocast_;
+  StreamState streams_;
   std::recursive_mutex mutex_;
   std::mutex released_mutex_;
   std::vector<Released> released_; ///< not settled yet
@@ -149,7 +156,14 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   std::vector<Slots> slots_; ///< per register
   std::vector<std::optional<RngState>> rng_; ///< per node
   std::vector<std::vector<int>> required_grad_; ///< per node with internals that are made again: registers
-  std::optional<std::pair<c10::Device, at::Generator>> before_; ///< of a node with a recipe, until it is known to serve
+  /// How to draw again what a node with a recipe has drawn, until the recipe is known to serve.
+  struct Drawn {
+    c10::Device device;
+    at::Generator generator; ///< undefined on meta
+    at::Generator before; ///< a copy
+    RngState::Place end;
+  };
+  std::optional<Drawn> drawn_;
 };
 
 } // namespace recals

@@ -1,6 +1,8 @@
 #include "runtime/op_rules.h"
 
+#include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -37,10 +39,71 @@ const std::unordered_map<std::string, RunningStatistics>& running_statistics() {
   return table;
 }
 
+/// Ops that draw nothing at a probability of 0, and those that draw nothing outside training. (native_dropout draws at 0.)
+const std::unordered_set<std::string>& quiet_at_zero() {
+  static const std::unordered_set<std::string> table = {
+      "aten::dropout",
+      "aten::dropout_",
+      "aten::feature_dropout",
+      "aten::feature_dropout_",
+      "aten::alpha_dropout",
+      "aten::alpha_dropout_",
+      "aten::feature_alpha_dropout",
+      "aten::feature_alpha_dropout_",
+      "aten::scaled_dot_product_attention",
+      "aten::lstm",
+      "aten::gru",
+      "aten::rnn_tanh",
+      "aten::rnn_relu",
+  };
+  return table;
+}
+
+const std::unordered_set<std::string>& quiet_outside_training() {
+  static const std::unordered_set<std::string> table = [] {
+    auto ops = quiet_at_zero();
+    ops.insert({"aten::native_dropout", "aten::rrelu", "aten::rrelu_"});
+    return ops;
+  }();
+  return table;
+}
+
 } // namespace
 
-bool is_random(const Node& node) {
-  return has_tag(node, at::Tag::nondeterministic_seeded);
+bool is_generator(const c10::Type& type) {
+  if (const auto* optional = type.castRaw<c10::OptionalType>()) {
+    return optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
+  }
+  return type.kind() == c10::TypeKind::GeneratorType;
+}
+
+bool draws(const Node& node, const std::function<c10::IValue(size_t)>& constant) {
+  const auto* schema = node.maybeSchema();
+  if (schema == nullptr) {
+    return false;
+  }
+  const auto& arguments = schema->arguments();
+  if (!has_tag(node, at::Tag::nondeterministic_seeded)) {
+    // An op of a user without torch's tag.
+    return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return is_generator(*a.type()); });
+  }
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& name = arguments[i].name();
+    const bool probability = name == "p" || name == "dropout" || name == "dropout_p";
+    if (probability && quiet_at_zero().count(schema->name()) != 0) {
+      const auto p = constant(i);
+      if (p.isScalar() && p.toScalar().toDouble() == 0) {
+        return false;
+      }
+    }
+    if ((name == "train" || name == "training") && quiet_outside_training().count(schema->name()) != 0) {
+      const auto training = constant(i);
+      if (training.isBool() && !training.toBool()) {
+        return false;
+      }
+    }
+  }
+  return true;
 }
 
 bool may_run_twice(const Node& node) {
@@ -51,12 +114,6 @@ bool may_run_twice(const Node& node) {
   const std::string space = node.kind().ns().toUnqualString();
   if (space == "c10d" || space == "_c10d_functional" || space == "c10d_functional") {
     return false;
-  }
-  for (auto* input : node.inputs()) {
-    const auto& type = input->type();
-    if (type->kind() == c10::TypeKind::GeneratorType) {
-      return false;
-    }
   }
   return true;
 }

@@ -13,10 +13,13 @@
 
 namespace recals {
 
-/// Draws from a generator (torch's tag nondeterministic_seeded).
-RECALS_API bool is_random(const torch::jit::Node& node);
+/// Draws from a generator: torch's tag nondeterministic_seeded, unless the arguments say that this call does not (a dropout
+/// with p=0 or not in training). `constant(i)` gives the constant value of argument i, None for others.
+RECALS_API bool draws(const torch::jit::Node& node, const std::function<c10::IValue(size_t)>& constant);
 
-/// False for ops that write their arguments, have side effects, communicate, or draw from an explicit generator.
+RECALS_API bool is_generator(const c10::Type& type);
+
+/// False for ops that write their arguments, have side effects, or communicate.
 RECALS_API bool may_run_twice(const torch::jit::Node& node);
 
 /// Arguments that the kernel writes without its schema saying so (running statistics): positions that a replay passes

@@ -316,6 +316,9 @@ class Compiler {
     for (auto* input : node->inputs()) {
       const auto& handle = handles_.at(input);
       Argument argument;
+      if (is_generator(*input->type())) {
+        out.generator_argument = static_cast<int>(out.arguments.size());
+      }
       switch (handle.kind) {
         case Handle::Kind::Constant:
           argument.constant = handle.constant;
@@ -341,7 +344,9 @@ class Compiler {
           constant = false;
           break;
         case Handle::Kind::Object:
-          TORCH_CHECK(false, "recals: ", out.name, " takes a module", at(node));
+          TORCH_CHECK(is_generator(*input->type()), "recals: ", out.name, " takes a module", at(node));
+          out.generator_path = handle.path;
+          break;
       }
       out.arguments.push_back(std::move(argument));
     }
@@ -363,7 +368,7 @@ class Compiler {
         }
       }
     }
-    out.random = is_random(*node);
+    out.random = draws(*node, [&](size_t i) { return out.arguments.at(i).constant; });
     out.blanked_in_replay = written_arguments(out.name, [&](size_t i) { return out.arguments.at(i).constant; });
     const int index = static_cast<int>(program_.nodes.size());
     if (node->outputs().size() == 1 && type->isSubtypeOf(*c10::ListType::ofTensors())) {
@@ -470,6 +475,7 @@ class Compiler {
 
 std::shared_ptr<const Program> Program::compile(const std::shared_ptr<Graph>& graph, CompileOptions options) {
   auto program = std::make_shared<Program>();
+  program->meta = options.meta != nullptr;
   if (options.meta != nullptr) {
     program->devices = *options.meta;
   }

@@ -52,7 +52,9 @@ struct ProgramNode {
   bool returns_list = false; ///< the op returns one Tensor[] that is unpacked into `outputs`
   std::vector<std::string> set_attribute; ///< not empty: writes inputs[0] to this path of the module instead
   std::vector<int> dead; ///< registers that nobody reads after this node
-  bool random = false;
+  bool random = false; ///< draws from a generator
+  int generator_argument = -1; ///< of the op, if it takes a generator
+  std::vector<std::string> generator_path; ///< not empty: that argument is this attribute of the module
   bool replayed = false; ///< of N; Note [What the executor does with fates] in passes/plan/simulate.h
   std::vector<Internal> internals;
   const Recipe* recipe = nullptr; ///< how its replays run, unless as the op itself
@@ -106,6 +108,7 @@ class RECALS_API Program {
   std::vector<Attribute> attributes;
   std::vector<int> outputs;
   bool drops = false; ///< some register is dropped
+  bool meta = false; ///< it runs on meta
   DeviceTable devices; ///< of the step, if it runs on meta
 
   /// Does a replay that reads `reg` run its producer again? Otherwise it holds the tensor of the forward, or unpacks it.

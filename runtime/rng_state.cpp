@@ -1,7 +1,9 @@
 #include "runtime/rng_state.h"
 
+#include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
-#include <mutex>
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
@@ -11,17 +13,32 @@ namespace recals {
 
 namespace {
 
-at::Generator generator_of(c10::Device device) {
-  return at::globalContext().defaultGenerator(device);
+const RngBackend& backend_of(const at::Generator& generator) {
+  return rng_backend(generator.device().type());
 }
 
-at::Tensor state_of(c10::Device device) {
-  auto generator = generator_of(device);
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
+/// Generators share locks: one for each would have to know when it goes.
+std::recursive_mutex& lock_of(const at::Generator& generator) {
+  static std::array<std::recursive_mutex, 64> locks;
+  return locks[std::hash<const void*>()(generator.unsafeGetGeneratorImpl()) / alignof(std::max_align_t) % locks.size()];
+}
+
+void check_reachable(const at::Generator& generator) {
+  const auto obstacle = backend_of(generator).obstacle();
+  TORCH_CHECK(
+      obstacle.empty(),
+      "recals: the plan draws random numbers of ",
+      generator.device(),
+      " again in the backward, and the state of its generator cannot be taken now: ",
+      obstacle,
+      ". Call recals.optimize with preserve_rng_state=False: what draws is kept then.");
 }
 
 } // namespace
+
+at::Generator RngState::default_generator(c10::Device device) {
+  return at::globalContext().defaultGenerator(device);
+}
 
 int64_t RngState::bytes(c10::Device device) {
   // Asked once a kind: asking makes such a state, which whoever counts the host's allocations would see.
@@ -32,43 +49,70 @@ int64_t RngState::bytes(c10::Device device) {
   if (kind == known.end()) {
     const auto* guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(device.type())].load();
     const bool there = device.is_cpu() || (guard != nullptr && device.index() < guard->deviceCount());
-    kind = known.emplace(device.type(), there ? static_cast<int64_t>(state_of(device).nbytes()) : 0).first;
+    kind = known.emplace(device.type(), there ? rng_backend(device.type()).bytes(device) : 0).first;
   }
   return kind->second;
 }
 
-RngState RngState::of(c10::Device device, const DeviceTable& devices) {
-  if (device.is_meta()) {
-    // It is kept on the host, whose bytes count if the step uses it.
-    const int host = devices.number_of(c10::kCPU);
-    const int64_t size = host < 0 ? 0 : bytes(devices.real(device));
-    const c10::Device on = host < 0 ? device : c10::Device(c10::kMeta, static_cast<c10::DeviceIndex>(host));
-    return {device, at::empty({size}, at::TensorOptions().device(on).dtype(at::kByte))};
-  }
-  return {device, state_of(device)};
+RngState RngState::of(const at::Generator& generator) {
+  return of(generator, generator);
 }
 
-RngState RngState::now() const {
-  return {device_, device_.is_meta() ? at::empty_like(state_) : state_of(device_)};
+RngState RngState::of(const at::Generator& generator, const at::Generator& copy) {
+  check_reachable(generator);
+  auto source = copy;
+  std::lock_guard<std::mutex> lock(source.mutex());
+  return {generator, backend_of(generator).save(source)};
 }
 
-at::Generator RngState::copy_of_generator(c10::Device device) {
-  auto generator = generator_of(device.is_meta() ? c10::Device(c10::kCPU) : device);
+RngState RngState::stand_in(c10::Device device, const DeviceTable& devices) {
+  // It is kept on the host, whose bytes count if the step uses it.
+  const int host = devices.number_of(c10::kCPU);
+  const int64_t size = host < 0 ? 0 : bytes(devices.real(device));
+  const c10::Device on(c10::kMeta, static_cast<c10::DeviceIndex>(std::max(host, 0)));
+  GeneratorState state;
+  state.bytes = at::empty({size}, at::TensorOptions().device(on).dtype(at::kByte));
+  return {at::Generator(), std::move(state)};
+}
+
+at::Generator RngState::copy_of(at::Generator generator) {
   std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.clone();
 }
 
-RngState RngState::of(c10::Device device, const at::Generator& copy, const DeviceTable& devices) {
-  return device.is_meta() ? of(device, devices) : RngState{device, copy.get_state()};
+RngState RngState::now() const {
+  if (generator_.defined()) {
+    return of(generator_);
+  }
+  GeneratorState state;
+  state.bytes = at::empty_like(state_.bytes);
+  return {at::Generator(), std::move(state)};
 }
 
 void RngState::restore() const {
-  if (device_.is_meta()) {
+  if (!generator_.defined()) {
     return;
   }
-  auto generator = generator_of(device_);
+  auto generator = generator_;
   std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_state(state_);
+  backend_of(generator).restore(generator, state_);
+}
+
+RngState::Place RngState::place_of(at::Generator generator) {
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  return backend_of(generator).fingerprint(generator);
+}
+
+DrawLock::DrawLock(const at::Generator& generator) : lock_(lock_of(generator)) {}
+
+RngGuard::RngGuard(const RngState& state)
+    : lock_(state.generator().defined() ? std::make_optional<DrawLock>(state.generator()) : std::nullopt),
+      outer_(state.now()) {
+  state.restore();
+}
+
+RngGuard::~RngGuard() {
+  outer_.restore();
 }
 
 } // namespace recals

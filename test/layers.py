@@ -19,6 +19,7 @@ ANY_TORCH = ("torch/", "ATen/", "c10/", "caffe2/")
 # The longest folder that holds a file decides.
 RULES: dict[str, tuple[str, ...]] = {
     "runtime": ("<>", *ANY_TORCH, "recals/export.h", "runtime/"),
+    "runtime/cuda": ("<>", *ANY_TORCH, "recals/export.h", "runtime/"),
     "passes/plan": ("<>", "nlohmann/", "passes/plan/"),
     "passes/meta": ("<>", *ANY_TORCH, "runtime/device_table.h", "passes/meta/"),
     "passes/graph": ("<>", *ANY_TORCH, "runtime/", "passes/meta/", "passes/graph/"),
@@ -50,6 +51,10 @@ PYTHON = re.compile(
     r"|torch/csrc/(utils/pybind\.h|(?!jit/serialization/python_print\.h$).*python.*))"
 )
 PYTHON_ALLOWED = ("python_frontend",)
+
+# Headers of CUDA, and of LibTorch's part for it, which a LibTorch without CUDA lacks or cannot compile.
+CUDA = re.compile(r"^(cuda[_a-z]*\.h|(ATen|c10)/cuda/|torch/csrc/cuda/)")
+CUDA_ALLOWED = ("runtime/cuda/", "test/cuda/")
 
 # Benchmarks time the steps that the tests are made of.
 TESTS = ("test/", "benchmarks/")
@@ -85,6 +90,10 @@ def problems_in(path: str, text: str) -> list[str]:
         quote, target = match.groups()
         if target.startswith("test/") and not path.startswith(TESTS):
             problems.append(f'{path}:{number}: includes "{target}": only tests and benchmarks may include test/')
+        elif CUDA.match(target) and not path.startswith(CUDA_ALLOWED):
+            problems.append(f'{path}:{number}: includes "{target}": only {", ".join(CUDA_ALLOWED)} may know CUDA')
+        elif target.startswith("runtime/cuda/") and not path.startswith(CUDA_ALLOWED):
+            problems.append(f'{path}:{number}: includes "{target}": it is loaded, not included')
         elif PYTHON.match(target) and not path.startswith(PYTHON_ALLOWED):
             problems.append(f'{path}:{number}: includes "{target}": only python_frontend/ may know Python')
         elif found and not allowed(target, found[1]):
@@ -110,6 +119,13 @@ def self_check() -> None:
         ("runtime/a.cpp", "#include <Python.h>", True),
         ("runtime/a.cpp", "#include <torch/csrc/autograd/python_variable.h>", True),
         ("runtime/a.cpp", "#include <torch/library.h>", False),
+        ("runtime/a.cpp", "#include <ATen/cuda/CUDAGeneratorImpl.h>", True),
+        ("runtime/a.cpp", "#include <cuda_runtime_api.h>", True),
+        ("runtime/a.cpp", '#include "runtime/cuda/cuda_rng.h"', True),
+        ("runtime/cuda/a.cpp", "#include <ATen/cuda/CUDAGeneratorImpl.h>", False),
+        ("runtime/cuda/a.cpp", "#include <cuda_runtime_api.h>", False),
+        ("runtime/cuda/a.cpp", '#include "runtime/rng_backend.h"', False),
+        ("runtime/cuda/a.cpp", '#include "passes/plan/plan.h"', True),
         ("tools/a.cpp", "#include <torch/csrc/jit/serialization/python_print.h>", False),
         ("tools/a.cpp", "#include <torch/csrc/jit/python/pybind_utils.h>", True),
         ("passes/a.cpp", '#include "test/unit/helpers.h"', True),

@@ -14,6 +14,7 @@
 #include "passes/meta/meta_kernels.h"
 #include "runtime/containers.h"
 #include "runtime/describe.h"
+#include "runtime/op_rules.h"
 #include "runtime/program.h"
 
 namespace recals {
@@ -66,6 +67,14 @@ class Specialiser {
     flat_.signature = describe(c10::ivalue::Tuple::create(inputs), target_);
     auto input_twin = meta_twin_of_arguments(inputs, devices_, target_);
     flat_.inputs = input_twin.value.toTupleRef().elements().vec();
+    for (const auto& input : flat_.inputs) {
+      TORCH_CHECK(
+          !input.isGenerator(),
+          "recals: '",
+          method,
+          "' is given a random generator as an argument, which is not supported; make it an attribute of the module "
+          "(self.generator = torch.Generator()), which can be seeded and exchanged between steps");
+    }
     const auto& schema = function->getSchema();
     for (size_t i = 0; i < flat_.inputs.size(); ++i) {
       std::vector<at::Tensor> tensors;
@@ -140,6 +149,9 @@ class Specialiser {
     switch (node->kind()) {
       case c10::prim::Constant:
         get(node->output()) = torch::jit::toIValue(node->output()).value_or(IValue());
+        if (get(node->output()).isGenerator()) { // of an older call in a scripted module, new in every call elsewhere
+          refuse_generator(node);
+        }
         return;
       case c10::prim::GetAttr:
         get_attribute(node);
@@ -187,6 +199,9 @@ class Specialiser {
     if (structural(node) || moves(node)) {
       return;
     }
+    if (makes_or_seeds_generator(*node)) {
+      refuse_generator(node);
+    }
     if (node->kind().is_prim() && !node->maybeOperator()) {
       refuse(
           node,
@@ -195,6 +210,20 @@ class Specialiser {
           "the rest out of the method, or optimise the submodules around it.");
     }
     op(node);
+  }
+
+  [[noreturn]] void refuse_generator(const Node* node) {
+    refuse(
+        node,
+        "makes or seeds a random generator in every step, which is not supported; make the generator an attribute of "
+        "the module (self.generator = torch.Generator()), and seed it outside of the method");
+  }
+
+  static bool makes_or_seeds_generator(const Node& node) {
+    const auto* schema = node.maybeSchema();
+    return schema != nullptr &&
+        (schema->name() == "aten::Generator" || schema->name() == "aten::manual_seed" ||
+         schema->name() == "aten::seed" || schema->name() == "aten::initial_seed");
   }
 
   /// tensor.cpu() and tensor.cuda() are no ops of the dispatcher, which alone knows meta: they are written as
@@ -281,6 +310,8 @@ class Specialiser {
       value = c10::IValue(weights_of(object.get(), value.toTensorList(), node, path));
     } else if (holds_tensor(value)) {
       refuse(node, "reads '" + path + "', a container of tensors, which is not supported; make each an attribute");
+    } else if (value.isGenerator()) {
+      read_generator(value.toGenerator(), path);
     } else if (!value.isObject()) {
       const auto text = path + "=" + describe(value);
       if (std::find(flat_.attributes.begin(), flat_.attributes.end(), text) == flat_.attributes.end()) {
@@ -295,6 +326,15 @@ class Specialiser {
     if (values_.count(tensor.unsafeGetTensorImpl()) == 0) {
       external_.insert(storage(tensor));
       track(tensor, emit_get_attribute(path));
+    }
+  }
+
+  /// The attribute, not the generator that it holds now, is what the step draws from.
+  void read_generator(const at::Generator& generator, const std::string& path) {
+    auto& known = generators_[generator.unsafeGetGeneratorImpl()];
+    if (known == nullptr) {
+      known = emit_get_attribute(path);
+      known->setType(c10::GeneratorType::get());
     }
   }
 
@@ -362,7 +402,7 @@ class Specialiser {
       begin = end + 1;
     }
     // Optional[Tensor] attributes hold a tensor here.
-    if (!value->type()->cast<c10::ClassType>() && !value->type()->isSubtypeOf(*c10::TensorType::get())) {
+    if (value->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) {
       value->setType(c10::TensorType::get());
     }
     return value;
@@ -467,6 +507,9 @@ class Specialiser {
 
   /// The arguments as the meta kernel takes them: no data, and every device is one on meta.
   IValue to_meta(const IValue& value) {
+    if (value.isGenerator()) { // nothing is drawn, and some meta kernels would rather have none
+      return IValue();
+    }
     if (value.isDevice()) {
       return devices_.stand_in(value.toDevice());
     }
@@ -500,10 +543,13 @@ class Specialiser {
     });
     const bool number = node->kind() == c10::aten::tensor || node->kind() == c10::aten::scalar_tensor ||
         node->kind() == c10::prim::NumToTensor || node->kind() == c10::aten::as_tensor;
-    // Factories run on meta and become nodes; numbers, and what is computed from constants alone, stay constants.
+    // Factories run on meta and become nodes, and so does what draws. Numbers, and what else is computed from constants
+    // alone, stay constants.
     const bool factory = makes_tensor && !number &&
         std::none_of(arguments.begin(), arguments.end(), [](const IValue& v) { return holds_tensor(v); });
-    const bool on_meta = (traced || factory) && makes_tensor && !node->kind().is_prim() && !is_list_op(schema);
+    const bool random = draws(*node, [&](size_t i) { return arguments.at(i); });
+    const bool on_meta =
+        (traced || factory || random) && makes_tensor && !node->kind().is_prim() && !is_list_op(schema);
 
     if (traced && !makes_tensor && !is_list_op(schema) && (schema.is_mutable() || node->hasSideEffects())) {
       refuse(node, "writes or uses a tensor without returning one, which is not supported");
@@ -640,6 +686,9 @@ class Specialiser {
       }
       const auto type = optional ? c10::TypePtr(c10::OptionalType::ofTensor()) : argument.toList().elementType();
       return out_->insertNode(out_->createList(type, elements))->output();
+    }
+    if (argument.isGenerator()) {
+      return generators_.at(argument.toGenerator().unsafeGetGeneratorImpl());
     }
     auto constant = torch::jit::tryInsertConstant(*out_, argument);
     if (!constant) {
@@ -816,6 +865,7 @@ class Specialiser {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> meta_of_constant_;
   std::unordered_map<std::string, Value*> modules_; ///< by path
   std::unordered_map<std::string, torch::jit::ScopePtr> scopes_;
+  std::unordered_map<const c10::GeneratorImpl*, Value*> generators_; ///< that attributes hold
   StorageOf storage_of_;
   std::unordered_set<const void*> external_;
   std::unordered_set<Node*> candidates_;

@@ -23,6 +23,10 @@ at::Tensor standard_gamma(const at::Tensor& self, OptionalGenerator /*generator*
   return make_contiguous(self);
 }
 
+at::Tensor binomial(const at::Tensor& count, const at::Tensor& /*probability*/, OptionalGenerator /*generator*/) {
+  return make_contiguous(count);
+}
+
 at::Tensor& randperm_out(int64_t n, OptionalGenerator /*generator*/, at::Tensor& out) {
   return resized(out, {n});
 }
@@ -33,6 +37,7 @@ void add_sampling_kernels(MetaRegistrar& registrar) {
   registrar.add("bernoulli.out", &bernoulli_out);
   registrar.add("multinomial", &multinomial);
   registrar.add("poisson", &poisson);
+  registrar.add("binomial", &binomial);
   registrar.add("_standard_gamma", &standard_gamma);
   registrar.add("_sample_dirichlet", &standard_gamma);
   registrar.add("randperm.generator_out", &randperm_out);

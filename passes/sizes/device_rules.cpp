@@ -7,6 +7,7 @@
 #include <torch/version.h>
 
 #include "passes/meta/autocast.h"
+#include "passes/meta/meta_kernels.h"
 #include "passes/sizes/attention_mask.h"
 #include "passes/sizes/cuda_rules.h"
 #include "passes/sizes/recurrent_rules.h"
@@ -135,6 +136,7 @@ torch::jit::Operation on_any(const torch::jit::Node& node, const DeviceTable& de
 std::shared_ptr<const Program> compile_for_meta(
     const std::shared_ptr<torch::jit::Graph>& graph,
     const DeviceTable& devices) {
+  const MetaKernels kernels(devices); // constants are moved to their meta devices
   CompileOptions options;
   options.meta = &devices;
   options.on_meta = &on_any;

@@ -11,6 +11,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "passes/graph/specialise.h"
+#include "runtime/call_node.h"
 #include "runtime/executor.h"
 #include "runtime/observer.h"
 #include "runtime/rng_state.h"
@@ -97,6 +98,20 @@ class Stopwatch : public Observer {
   int64_t held_bytes_ = 0;
 };
 
+/// Of all generators that the step may draw from.
+std::vector<RngState> random_states(const Program& program, const c10::IValue& self, c10::Device device) {
+  std::vector<RngState> states{RngState::of(c10::Device(c10::kCPU))};
+  if (!device.is_cpu()) {
+    states.push_back(RngState::of(device));
+  }
+  for (const auto& node : program.nodes) {
+    if (const auto own = own_generator(node, self); own.defined()) {
+      states.push_back(RngState::of(own));
+    }
+  }
+  return states;
+}
+
 } // namespace
 
 std::vector<double> measure_nodes(
@@ -121,16 +136,11 @@ std::vector<double> measure_nodes(
   }
   const auto program = Program::compile(graph);
   Stopwatch stopwatch(program->nodes.size(), device);
-  const auto state = RngState::of(device);
-  std::optional<RngState> host;
-  if (!device.is_cpu()) {
-    host = RngState::of(c10::Device(c10::kCPU));
-  }
+  const auto states = random_states(*program, self, device);
   auto once = [&] {
-    RngGuard guard(state);
-    std::optional<RngGuard> host_guard;
-    if (host) {
-      host_guard.emplace(*host);
+    std::deque<RngGuard> guards;
+    for (const auto& state : states) {
+      guards.emplace_back(state);
     }
     run(program, self, tensors, &stopwatch);
     stopwatch.run_ends();

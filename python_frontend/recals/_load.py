@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from recals import _build_info
@@ -21,5 +23,10 @@ if _minor(torch.__version__) != _minor(_build_info.TORCH_VERSION):
     )
 
 from recals import _C  # noqa: E402  (after the check)
+
+_cuda_part = Path(__file__).parent / "lib" / "librecals_cuda.so"
+if torch.version.cuda is not None and _cuda_part.exists():
+    # It registers itself. Without it (built where there was no CUDA) random states go through ATen.
+    torch.ops.load_library(_cuda_part)
 
 __all__ = ["_C", "__version__"]

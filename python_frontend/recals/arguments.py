@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -16,6 +16,9 @@ Budget = int | str | Mapping[str, int | str]
 
 CostModel = str | os.PathLike[str]
 """Where times come from: "built-in", "calibrated", "profile", or the path of a file (docs/cost-model.md)."""
+
+GpuDevices: TypeAlias = str | int | Iterable[int] | torch.Tensor
+"""Devices by index, "all" or "none"."""
 
 Device: TypeAlias = str | torch.device
 """A device by name, "cuda:0"."""
@@ -87,7 +90,7 @@ def limit_text(limit: object) -> str:
 
 
 def limits(budget: object) -> dict[str, str]:
-    """Device name -> text; the name "" stands for every device."""
+    """Device name -> text; the name "" stands for every accelerator, or the CPU where there is none."""
     if isinstance(budget, Mapping):
         if not budget:
             raise ValueError("recals: the budget names no device")
@@ -95,11 +98,30 @@ def limits(budget: object) -> dict[str, str]:
     return {"": limit_text(budget)}
 
 
+def gpu_indices(gpu_devices: object) -> list[int] | None:
+    """None: all. Raises TypeError, ValueError."""
+    if isinstance(gpu_devices, str):
+        if gpu_devices in ("all", "none"):
+            return None if gpu_devices == "all" else []
+        raise ValueError(f"recals: gpu_devices is 'all', 'none', or indices of devices, not {gpu_devices!r}")
+    if isinstance(gpu_devices, torch.Tensor):
+        gpu_devices = gpu_devices.tolist()
+    indices: list[Any] = list(gpu_devices) if isinstance(gpu_devices, Iterable) else [gpu_devices]
+    for index in indices:
+        if isinstance(index, bool) or not isinstance(index, int):
+            raise TypeError(f"recals: an index in gpu_devices is an int, not {index!r} ({type(index).__name__})")
+        if not 0 <= index < 128:
+            raise ValueError(f"recals: an index in gpu_devices counts from 0, and {index} is none")
+    return indices
+
+
 def step_options(
     *,
     cost_model: CostModel | None,
     target_device: Device | None,
     workspace_margin: int | None,
+    preserve_rng_state: bool = True,
+    gpu_devices: GpuDevices = "all",
 ) -> Any:
     """What a step is analysed with."""
     options = _C.StepOptions()
@@ -110,6 +132,12 @@ def step_options(
         if isinstance(workspace_margin, bool) or not isinstance(workspace_margin, int):
             raise TypeError(f"recals: workspace_margin is a number of bytes, not {workspace_margin!r}")
         options.workspace_margin = workspace_margin
+    if not isinstance(preserve_rng_state, bool):
+        raise TypeError(f"recals: preserve_rng_state is True or False, not {preserve_rng_state!r}")
+    options.preserve_rng_state = preserve_rng_state
+    indices = gpu_indices(gpu_devices)
+    if indices is not None:
+        options.gpu_devices = indices
     return options
 
 

@@ -13,6 +13,7 @@ from recals.arguments import (
     Budget,
     CostModel,
     Device,
+    GpuDevices,
     Pins,
     example_tuple,
     planning_options,
@@ -31,6 +32,8 @@ def optimize(
     cost_model: CostModel | None = None,
     target_device: Device | None = None,
     workspace_margin: int | None = None,
+    preserve_rng_state: bool = True,
+    gpu_devices: GpuDevices = "all",
 ) -> torch.jit.ScriptModule:
     """A module that is used exactly as `module`, and whose training step stays within `budget`.
 
@@ -44,7 +47,8 @@ def optimize(
         module: scripted or traced.
         example_inputs: the method's positional arguments, as in a training step. Their values do not matter.
         budget: the most bytes that a step (forward, loss, backward) may hold above parameters, their gradients, and
-            inputs: an int, "512MiB", "50%" of the plain step's own peak, or a dict from device name to those.
+            inputs: an int, "512MiB", "50%" of the plain step's own peak, or a dict from device name to those. Without a
+            device it holds for every accelerator of the step, or for the CPU where there is none.
         pins: what the plan must or should keep or recompute: a dict from patterns to members of
             `torch.utils.checkpoint.CheckpointPolicy` or their names, ``{"layer1.*": "must_save", "aten::relu":
             "prefer_recompute", "%x.3": "must_recompute"}``. A pattern is a module path (with the modules inside), an
@@ -61,6 +65,11 @@ def optimize(
             and refuses to train on another one. docs/memory-model.md says what is known of CUDA and how.
         workspace_margin: for CUDA, the bytes that cuBLAS and cuDNN are taken to allocate within a call. By default what
             CUBLAS_WORKSPACE_CONFIG says, else 32 MiB.
+        preserve_rng_state: False: the plan stores and sets no state of a random generator, so what draws random numbers
+            is never run again but kept; a dropout is made again from its mask. (torch.utils.checkpoint draws other
+            numbers then; Recals never changes a gradient.)
+        gpu_devices: the same device by device: generator states are stored and set of these accelerators only, by
+            index: "all", "none", an int, several, or a tensor of them. The CPU's are not meant.
 
     Raises:
         BudgetError: no plan fits; its `smallest` and its text give the smallest budget that works, and
@@ -71,7 +80,13 @@ def optimize(
     """
     module = script_module(module, "optimize")
     inputs = example_tuple(example_inputs)
-    options = step_options(cost_model=cost_model, target_device=target_device, workspace_margin=workspace_margin)
+    options = step_options(
+        cost_model=cost_model,
+        target_device=target_device,
+        workspace_margin=workspace_margin,
+        preserve_rng_state=preserve_rng_state,
+        gpu_devices=gpu_devices,
+    )
     analysed = _C.analyse(module._c, method, inputs, options)
     planned = _C.plan_step(analysed, planning_options(analysed, budget, pins))
     return wrap_cpp_module(_C.lower(planned, None))

@@ -21,6 +21,7 @@ from recals.arguments import (
     Budget,
     CostModel,
     Device,
+    GpuDevices,
     Pins,
     example_tuple,
     planning_options,
@@ -96,12 +97,20 @@ def analyse(
     cost_model: CostModel | None = None,
     target_device: Device | None = None,
     workspace_margin: int | None = None,
+    preserve_rng_state: bool = True,
+    gpu_devices: GpuDevices = "all",
 ) -> Analysis:
     """passes/graph and passes/sizes, and the passes that were registered after them. Errors are those of
     `recals.optimize`."""
     module = script_module(module, "analyse")
     inputs = example_tuple(example_inputs)
-    options = step_options(cost_model=cost_model, target_device=target_device, workspace_margin=workspace_margin)
+    options = step_options(
+        cost_model=cost_model,
+        target_device=target_device,
+        workspace_margin=workspace_margin,
+        preserve_rng_state=preserve_rng_state,
+        gpu_devices=gpu_devices,
+    )
     return Analysis(_C.analyse(module._c, method, inputs, options), method)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import recals
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,9 @@ TIGHTEST = "tightest"
 """A budget for `rewrite`: the smallest feasible one."""
 
 BUDGETS = (TIGHTEST, "50%", "75%", "100%")
+
+
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 class Net(nn.Module):
@@ -92,8 +96,8 @@ def scalar(output: Any) -> Tensor:
     total = torch.zeros(())
     for leaf in leaves(output):
         if leaf.requires_grad:
-            weights = torch.linspace(0.5, 1.5, leaf.numel(), dtype=leaf.dtype).reshape(leaf.shape)
-            total = total + (leaf * weights).sum().float()
+            weights = torch.linspace(0.5, 1.5, leaf.numel(), dtype=leaf.dtype, device=leaf.device)
+            total = total + (leaf * weights.reshape(leaf.shape)).sum().float()
     return total
 
 

@@ -10,7 +10,7 @@ import recals
 import torch
 import torch.nn.functional as F
 import training
-from support import features, net
+from support import NEEDS_GPU, features, net
 from torch import Tensor, nn
 
 UNIT = 512
@@ -318,8 +318,6 @@ def test_budget_for_a_device_that_is_not_the_target() -> None:
 # ----------------------------------------------------------------------------------------------------------------------
 # On a GPU
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-
 
 def measured_on_gpu(step: Callable[[], object]) -> int:
     """The allocator's own peak above the start of a step that is not the first."""
@@ -340,7 +338,8 @@ def planned_for_gpu(scripted: torch.jit.ScriptModule, inputs: tuple[Tensor, ...]
         return recals.optimize(scripted, inputs, error.smallest, target_device="cuda:0")
 
 
-@needs_gpu
+@pytest.mark.gpu
+@NEEDS_GPU
 @pytest.mark.parametrize("budget", [None, "50%"], ids=["plain", "50%"])
 @pytest.mark.parametrize("name", models.MAIN)
 def test_prediction_covers_the_step_on_a_gpu(name: str, budget: str | None) -> None:

@@ -420,6 +420,7 @@ void the_rest(std::vector<Call>& calls) {
   calls.push_back({"householder", "aten::linalg_householder_product", {f({2, 4, 3}), f({2, 3})}});
   calls.push_back({"multinomial", "aten::multinomial", {f({3, 4}), 2, true, none}});
   calls.push_back({"poisson", "aten::poisson", {turned({3, 4}), none}});
+  calls.push_back({"binomial", "aten::binomial", {turned({3, 4}), turned({3, 4}), none}});
   calls.push_back({"gamma", "aten::_standard_gamma", {f({3, 4}), none}});
   calls.push_back({"dirichlet", "aten::_sample_dirichlet", {f({3, 4}), none}});
   calls.push_back({"bernoulli_out", "aten::bernoulli.out", {f({3, 4}), none, out()}});

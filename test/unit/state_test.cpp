@@ -1,8 +1,13 @@
 /// Generator and autocast state, and the memory tracker.
 
+#include <atomic>
+#include <thread>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 
 #include "runtime/autocast_state.h"
@@ -14,9 +19,9 @@ namespace {
 
 TEST(RngState, AGuardDrawsAgainAndPutsTheOuterStateBack) {
   at::manual_seed(5);
-  const auto state = RngState::of(c10::kCPU);
+  const auto state = RngState::of(c10::Device(c10::kCPU));
   const auto first = at::rand({8});
-  const auto second_state = RngState::of(c10::kCPU);
+  const auto second_state = RngState::of(c10::Device(c10::kCPU));
   {
     RngGuard guard(state);
     EXPECT_TRUE(at::equal(at::rand({8}), first));
@@ -28,9 +33,9 @@ TEST(RngState, AGuardDrawsAgainAndPutsTheOuterStateBack) {
 
 TEST(RngState, AnExceptionPutsTheOuterStateBackToo) {
   at::manual_seed(5);
-  const auto state = RngState::of(c10::kCPU);
+  const auto state = RngState::of(c10::Device(c10::kCPU));
   at::rand({3});
-  const auto outer = RngState::of(c10::kCPU);
+  const auto outer = RngState::of(c10::Device(c10::kCPU));
   const auto expected = at::rand({8});
   outer.restore();
   try {
@@ -42,11 +47,96 @@ TEST(RngState, AnExceptionPutsTheOuterStateBackToo) {
   EXPECT_TRUE(at::equal(at::rand({8}), expected));
 }
 
+TEST(RngState, AReplayThatDrawsMoreIsNoticed) {
+  auto generator = at::detail::createCPUGenerator(5);
+  auto state = RngState::of(generator);
+  at::rand({8}, generator);
+  state.ends_at(RngState::place_of(generator));
+  {
+    RngGuard guard(state);
+    at::rand({8}, generator);
+    EXPECT_TRUE(state.has_ended_alike());
+  }
+  {
+    RngGuard guard(state);
+    at::rand({8}, generator);
+    at::rand({1}, generator); // what another thread would do
+    EXPECT_FALSE(state.has_ended_alike());
+  }
+  EXPECT_TRUE(state.has_ended_alike()) << "the outer state is the one after the draw";
+}
+
+TEST(RngState, ANormalNumberThatWaitsBelongsToThePlace) {
+  auto generator = at::detail::createCPUGenerator(5);
+  at::normal(0., 1., {3}, generator);
+  auto twin = RngState::copy_of(generator);
+  EXPECT_EQ(RngState::place_of(generator), RngState::place_of(twin));
+  twin.get<at::CPUGeneratorImpl>()->set_next_double_normal_sample(0.25);
+  EXPECT_NE(RngState::place_of(generator), RngState::place_of(twin));
+}
+
+TEST(RngState, OfAnExplicitGeneratorAndOfACopy) {
+  auto generator = at::detail::createCPUGenerator(7);
+  const auto copy = RngState::copy_of(generator);
+  const auto first = at::rand({8}, generator);
+  const auto after = RngState::place_of(generator);
+  const auto state = RngState::of(generator, copy);
+  {
+    RngGuard guard(state);
+    EXPECT_TRUE(at::equal(at::rand({8}, generator), first));
+  }
+  EXPECT_EQ(RngState::place_of(generator), after);
+}
+
 TEST(RngState, OnMetaAStandInOfTheSameSizeIsKept) {
   EXPECT_EQ(
       RngState::bytes(c10::kCPU),
       static_cast<int64_t>(at::globalContext().defaultGenerator(c10::kCPU).get_state().storage().nbytes()));
-  RngState::of(c10::Device(c10::kMeta)).restore(); // nothing to restore, nothing thrown
+  DeviceTable devices;
+  devices.add(c10::kCPU);
+  const auto stand_in = RngState::stand_in(c10::Device(c10::kMeta, 0), devices);
+  stand_in.restore(); // nothing to restore, nothing thrown
+  const RngGuard guard(stand_in);
+  EXPECT_TRUE(stand_in.has_ended_alike());
+}
+
+TEST(RngBackend, ADeviceWithItsOwnWayIsAsked) {
+  struct Busy : RngBackend {
+    std::string obstacle() const override {
+      return "it is busy";
+    }
+  };
+  static const Busy busy;
+  const auto& usual = rng_backend(c10::kCPU);
+  register_rng_backend(c10::kCPU, busy);
+  try {
+    RngState::of(c10::Device(c10::kCPU));
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what_without_backtrace(), testing::HasSubstr("it is busy"));
+    EXPECT_THAT(error.what_without_backtrace(), testing::HasSubstr("preserve_rng_state=False"));
+  }
+  register_rng_backend(c10::kCPU, usual);
+}
+
+TEST(DrawLock, KeepsOtherThreadsAwayAndNotItsOwn) {
+  auto generator = at::detail::createCPUGenerator(5);
+  const auto state = RngState::of(generator);
+  const auto expected = at::rand({1000}, generator);
+  std::atomic<bool> wrong{false};
+  // Two threads that draw the same again and again: without the lock each would disturb the other.
+  auto work = [&] {
+    for (int i = 0; i < 200; ++i) {
+      const DrawLock outer(generator);
+      const RngGuard guard(state);
+      wrong = wrong || !at::equal(at::rand({1000}, generator), expected);
+    }
+  };
+  std::thread one(work);
+  std::thread two(work);
+  one.join();
+  two.join();
+  EXPECT_FALSE(wrong);
 }
 
 TEST(AutocastState, AGuardSetsItAndPutsTheOuterStateBack) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <sstream>
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -80,6 +81,24 @@ TargetOptions target_of(const Options& options) {
   return target;
 }
 
+RngOptions rng_of(const Options& options) {
+  RngOptions rng{.preserve = !options.no_preserve_rng_state};
+  if (options.gpu_devices == "all") {
+    return rng;
+  }
+  rng.gpus.emplace();
+  std::istringstream indices(options.gpu_devices == "none" ? "" : options.gpu_devices);
+  for (std::string index; std::getline(indices, index, ',');) {
+    const bool number = !index.empty() && index.size() <= 2 &&
+        std::all_of(index.begin(), index.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (!number) {
+      throw UsageError("--gpu-devices: '" + options.gpu_devices + "' is not all, none, or indices such as 0,1");
+    }
+    rng.gpus->push_back(static_cast<c10::DeviceIndex>(std::stoi(index)));
+  }
+  return rng;
+}
+
 std::string cost_model_of(const Options& options) {
   if (chosen_cost_model(options.cost_model) == kProfile) {
     throw UsageError(
@@ -109,6 +128,7 @@ StepOptions step_options_of(const Options& options) {
       .limits = limits_of(options.budgets),
       .cost_model = cost_model_of(options),
       .target = target_of(options),
+      .rng = rng_of(options),
       .pins = pins_of(options),
   };
 }

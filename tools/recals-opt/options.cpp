@@ -41,7 +41,7 @@ void describe(CLI::App& app, Options& options) {
       "--budget",
       options.budgets,
       "[DEVICE=]LIMIT",
-      "512MiB, 536870912, or 50% of the plain peak; of every device, or of one");
+      "512MiB, 536870912, or 50% of the plain peak; of every accelerator, or of one device");
   app.add_option(
          "--pins", options.pins, "What must or should be kept or recomputed, as JSON: {\"layer1.*\": \"must_save\"}")
       ->type_name("FILE");
@@ -59,6 +59,14 @@ void describe(CLI::App& app, Options& options) {
   app.add_option(
          "--workspace-margin", options.workspace_margin, "Bytes that cuBLAS and cuDNN may take within a call (CUDA)")
       ->type_name("BYTES");
+  app.add_flag(
+      "--no-preserve-rng-state",
+      options.no_preserve_rng_state,
+      "Keep what draws random numbers: no generator state is stored and set to draw again");
+  app.add_option(
+         "--gpu-devices", options.gpu_devices, "The devices where this may be done: all, none, or indices such as 0,1")
+      ->type_name("DEVICES")
+      ->capture_default_str();
   add_list(app, "--parameter", options.parameters, "NAME=SPEC", "A parameter of self, for source and text graphs");
   add_list(app, "--buffer", options.buffers, "NAME=SPEC", "A buffer of self, for source and text graphs");
   add_list(app, "--load-library", options.libraries, "FILE", "A library with ops or passes to load first");

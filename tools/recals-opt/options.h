@@ -18,6 +18,8 @@ struct Options {
   std::string autocast; ///< dtype; empty: the step runs without
   std::string target_device; ///< empty: where the file's tensors are
   std::optional<int64_t> workspace_margin; ///< bytes
+  bool no_preserve_rng_state = false;
+  std::string gpu_devices = "all";
   std::string explain;
   std::string pins; ///< a file; empty: none
   std::vector<std::string> inputs; ///< [NAME=]SPEC

@@ -12,6 +12,8 @@
 # CHECK: --input [NAME=]SPEC ...
 # CHECK: --budget [DEVICE=]LIMIT ...
 # CHECK: --target-device DEVICE
+# CHECK: --no-preserve-rng-state
+# CHECK: --gpu-devices DEVICES
 # CHECK: -o,--output FILE
 # CHECK: --emit KIND:{ir,code,pt,plan,report,report-json,dot,trace}
 # CHECK: --passes PASSES
