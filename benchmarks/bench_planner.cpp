@@ -68,7 +68,7 @@ void whole_curve(benchmark::State& state) {
   const StepGraph graph = network(state.range(0));
   size_t points = 0;
   for (auto _ : state) {
-    points = pareto(graph).size();
+    points = pareto(graph).points.size();
   }
   state.counters["points"] = static_cast<double>(points);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "passes/boundaries/boundaries.h"
+#include "passes/budgets.h"
 #include "passes/lower/lower.h"
 #include "passes/meta/meta_kernels.h"
 #include "passes/plan/pins.h"
@@ -81,6 +82,7 @@ Analysis specialise_step(
     const StepOptions& options) {
   c10::InferenceMode no_inference(false); // the step that is analysed is a training step, whoever asks
   Analysis analysis;
+  analysis.module = module;
   const auto device = planned_device(options.target);
   analysis.flat = specialise(module._ivalue(), method, inputs, device);
   analysis.target = options.target;
@@ -128,25 +130,6 @@ Analysis analyse(
   auto job = job_of(module, method, inputs, options);
   run_pipeline(job, standard_pipeline("sizes"));
   return std::move(*job.analysis);
-}
-
-std::vector<int64_t> budgets_of(
-    const std::vector<std::string>& devices,
-    const std::map<std::string, plan::Limit>& limits,
-    const std::vector<int64_t>& plain_peaks) {
-  std::vector<int64_t> budgets(devices.size(), plan::kNoBudget);
-  const bool accelerated = std::any_of(devices.begin(), devices.end(), [](const auto& name) { return name != "cpu"; });
-  for (const auto& [name, limit] : limits) {
-    if (!name.empty() && std::find(devices.begin(), devices.end(), name) == devices.end()) {
-      throw BadBudget("recals: there is a budget for '" + name + "', but the step runs on " + c10::Join(", ", devices));
-    }
-    for (size_t d = 0; d < devices.size(); ++d) {
-      if (name.empty() ? !accelerated || devices[d] != "cpu" : devices[d] == name) {
-        budgets[d] = plan::bytes_of(limit, plain_peaks[d]);
-      }
-    }
-  }
-  return budgets;
 }
 
 namespace {
@@ -272,7 +255,14 @@ std::vector<int64_t> smallest_peaks_without_pins(const Analysis& analysis, const
 
 Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
-  const auto budgets = budgets_of(step.devices, options.limits, analysis.sizes.peak);
+  auto budgets = budgets_of(options, step.devices, analysis.sizes.peak, analysis.module);
+  if (std::find(budgets.begin(), budgets.end(), kSmallest) != budgets.end()) {
+    // What the error for a budget of nothing would say, so that this number of bytes gives the same plan.
+    const auto smallest = try_out(analysis, smallest_plan(step, budgets), budgets).peak;
+    for (size_t d = 0; d < budgets.size(); ++d) {
+      budgets[d] = budgets[d] == kSmallest ? smallest[d] : budgets[d];
+    }
+  }
   // A plan is run dry before it is trusted. Where the run needs more than the simulator said, the planner is asked again
   // for so much less; the last resort is its smallest plan.
   std::vector<int64_t> asked = budgets;

@@ -8,6 +8,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 
+#include "passes/budgets.h"
 #include "passes/graph/specialise.h"
 #include "passes/plan/planner.h"
 #include "passes/report/report.h"
@@ -18,6 +19,7 @@ namespace recals {
 
 /// Everything that is known about one training step before a plan is made.
 struct Analysis {
+  torch::jit::Module module; ///< plain
   FlatGraph flat;
   MetaTwin twin;
   std::vector<at::Tensor> inputs; ///< meta
@@ -62,12 +64,6 @@ class BudgetUnreachable : public std::runtime_error {
   Bytes smallest_without_pins; ///< what would if no pin had to be followed
 };
 
-/// A budget for a device that the step does not use, or nonsense.
-class BadBudget : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 /// What optimise has decided, for reports and tests.
 struct Planned {
   plan::Plan plan;
@@ -77,13 +73,6 @@ struct Planned {
   std::vector<int64_t> simulated_peak; ///< bytes per device, what the planner's simulator said
   DryRun sizes; ///< of that run
 };
-
-/// Bytes per device, kNoBudget for none: each of `limits` (StepOptions has them) where it counts, a fraction of that device's
-/// plain peak. Throws BadBudget for a device that is not there.
-std::vector<int64_t> budgets_of(
-    const std::vector<std::string>& devices,
-    const std::map<std::string, plan::Limit>& limits,
-    const std::vector<int64_t>& plain_peaks);
 
 /// Throws BudgetUnreachable, BadBudget.
 Planned plan_step(const Analysis& analysis, const StepOptions& options);

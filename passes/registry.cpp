@@ -38,6 +38,11 @@ void need_sized_graph(const Job& job, const char* pass) {
       "' cannot tell what the step holds; run the pass that changes it before 'sizes', or after 'boundaries'");
 }
 
+void follow_pins(plan::StepGraph& step, const StepOptions& options) {
+  const auto bad = plan::set_policies(step, options.pins);
+  TORCH_CHECK_VALUE(!bad, "recals: ", bad->message);
+}
+
 // --- Recals' own -------------------------------------------------------------------------------------------------------
 
 bool run_graph(Job& job, const PassOptions&) {
@@ -63,8 +68,7 @@ bool run_sizes(Job& job, const PassOptions&) {
 
 bool run_plan(Job& job, const PassOptions&) {
   need_sized_graph(job, "plan");
-  const auto bad = plan::set_policies(job.analysis->sizes.step, job.options.pins);
-  TORCH_CHECK_VALUE(!bad, "recals: ", bad->message);
+  follow_pins(job.analysis->sizes.step, job.options);
   job.planned = plan_step(*job.analysis, job.options);
   return false;
 }
@@ -224,6 +228,20 @@ void measure_changes(Job& job) {
     measure_again(*job.analysis, *job.planned);
     job.marked = std::move(text);
   }
+}
+
+plan::ParetoCurve pareto_of(const Job& job, const std::string& device) {
+  need_sized_graph(job, "plan");
+  auto step = job.analysis->sizes.step;
+  follow_pins(step, job.options);
+  const auto found = std::find(step.devices.begin(), step.devices.end(), device);
+  TORCH_CHECK_VALUE(
+      device.empty() || found != step.devices.end(),
+      "recals: the step does not run on '",
+      device,
+      "', but on ",
+      c10::Join(", ", step.devices));
+  return plan::pareto(step, device.empty() ? 0 : static_cast<int>(found - step.devices.begin()));
 }
 
 std::vector<Pass> all_passes() {

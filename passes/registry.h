@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "passes/pipeline.h"
+#include "passes/plan/pareto.h"
 
 namespace recals {
 
@@ -40,6 +41,10 @@ Job job_of(
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
     const StepOptions& options);
+
+/// What less memory costs on a device of the job's step, under its pins; after `sizes`. `device`: its name, "" for the
+/// first. Throws c10::ValueError for a pin that cannot be followed, and for a device that the step does not use.
+plan::ParetoCurve pareto_of(const Job& job, const std::string& device = "");
 
 using PassOptions = std::map<std::string, std::string>;
 

@@ -209,6 +209,14 @@ void bind_passes(py::module& m) {
     job.module = module.value_or(job.module);
     return lowered(job);
   });
+  py::class_<plan::ParetoCurve>(m, "ParetoCurve")
+      .def("text", [](const plan::ParetoCurve& curve) { return plan::to_text(curve); })
+      .def("json", [](const plan::ParetoCurve& curve) { return plan::to_json(curve); });
+  m.def("pareto", [](const Job& analysed, const StepOptions& options, const std::string& device) {
+    Job job = analysed;
+    job.options = options;
+    return without_gil([&] { return pareto_of(job, device); });
+  });
   m.def("remove_boundaries", [](torch::jit::Graph& graph) { return remove_boundaries(graph); });
   m.def("passes", [] {
     std::vector<std::pair<std::string, std::string>> list;

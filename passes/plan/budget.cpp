@@ -94,8 +94,8 @@ std::optional<int64_t> unit_bytes(std::string_view unit) {
 BadBudget refuse(std::string_view text, const std::string& why) {
   return {
       "budget \"" + std::string(text) + "\" " + why +
-      "; accepted are bytes (536870912), a size (512MiB, 1.5 GB: KiB MiB GiB TiB or kB MB GB TB) and a share of the "
-      "plain step's peak (50%)"};
+      "; accepted are bytes (536870912), a size (512MiB, 1.5 GB: KiB MiB GiB TiB or kB MB GB TB), a share of the plain "
+      "step's peak (50%), min (the smallest that works) and auto (what the device has free)"};
 }
 
 } // namespace
@@ -104,6 +104,11 @@ std::variant<Limit, BadBudget> parse_limit(std::string_view text) {
   std::string_view rest = trimmed(text);
   if (rest.empty()) {
     return refuse(text, "is empty");
+  }
+  if (rest == "min" || rest == "auto") {
+    Limit limit;
+    limit.kind = rest == "min" ? Limit::Kind::Min : Limit::Kind::Auto;
+    return limit;
   }
   if (rest.front() == '-') {
     return refuse(text, "is negative");
@@ -126,6 +131,7 @@ std::variant<Limit, BadBudget> parse_limit(std::string_view text) {
       return refuse(text, "is more than 100%");
     }
     Limit limit;
+    limit.kind = Limit::Kind::Share;
     limit.fraction = static_cast<double>(number->digits) / (100.0 * static_cast<double>(scale));
     return limit;
   }
@@ -153,7 +159,7 @@ std::variant<Limit, BadBudget> parse_limit(std::string_view text) {
 }
 
 int64_t bytes_of(const Limit& limit, int64_t plain_peak) {
-  if (limit.bytes >= 0) {
+  if (limit.kind != Limit::Kind::Share) {
     return limit.bytes;
   }
   int64_t bytes = static_cast<int64_t>(std::floor(static_cast<long double>(limit.fraction) * plain_peak));

@@ -10,9 +10,15 @@
 
 namespace recals::plan {
 
-/// A limit in bytes, or a fraction of the plain step's own peak.
 struct Limit {
-  int64_t bytes = -1; ///< -1: use `fraction`
+  enum class Kind : uint8_t {
+    Bytes,
+    Share, ///< a fraction of the plain step's own peak
+    Min, ///< the smallest budget that works
+    Auto, ///< what the device has free, less what training needs besides
+  };
+  Kind kind = Kind::Bytes;
+  int64_t bytes = 0;
   double fraction = 0;
 };
 
@@ -22,11 +28,12 @@ struct BadBudget {
 };
 
 /// Accepts "536870912", "512MiB", "1.5 GB", "8GiB" (KiB MiB GiB TiB are powers of 1024, kB MB GB TB of 1000; case
-/// matters only for the B), "50%". Refuses 0, negatives, NaN, infinities, unknown units, more than 2^62 bytes; percents
+/// matters only for the B), "50%", "min", "auto". Refuses 0, negatives, NaN, infinities, unknown units, more than 2^62 bytes; percents
 /// must be above 0 and at most 100.
 std::variant<Limit, BadBudget> parse_limit(std::string_view text);
 
-/// Bytes of `limit` where the plain step peaks at `plain_peak` bytes (rounded down, so never above the fraction).
+/// Bytes of a limit of the kind Bytes or Share, where the plain step peaks at `plain_peak` bytes (rounded down, so never
+/// above the fraction).
 int64_t bytes_of(const Limit& limit, int64_t plain_peak);
 
 /// "512.0 MiB", for messages.

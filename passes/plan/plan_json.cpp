@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "passes/plan/json_parts.h"
 #include "passes/plan/pins.h"
 
 namespace recals::plan {
@@ -116,11 +117,6 @@ std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<
     });
   }
 
-  Json pins = Json::object();
-  for (const Pin& pin : graph.pins) {
-    pins[pin.pattern] = name_of(pin.policy);
-  }
-
   const Json document = {
       {"format", 1},
       {"devices", devices},
@@ -128,11 +124,9 @@ std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<
       {"pack_seconds", plan.predicted.pack_seconds},
       {"plain_forward_seconds", forward_seconds},
       {"plain_backward_seconds", graph.backward_seconds},
-      {"cost_model",
-       {{"name", graph.cost_model.name},
-        {"hash", graph.cost_model.hash.empty() ? Json(nullptr) : Json(graph.cost_model.hash)}}},
+      {"cost_model", json_of(graph.cost_model)},
       {"recomputed_bytes", plan.predicted.recomputed_bytes},
-      {"pins", pins},
+      {"pins", json_of(graph.pins)},
       {"regions", regions},
       {"storages", storages},
       {"nodes_replayed", replayed},

@@ -18,6 +18,7 @@ from recals.memory import MemoryUse, track_memory
 from recals.optimization import optimize, plan_of, restore
 from recals.passes import register_pass, unregister_pass
 from recals.report import Report
+from recals.tradeoff import ParetoCurve, pareto
 
 cmake_prefix_path: str = str(Path(__file__).parent / "share" / "cmake")
 """For C++ programs: ``cmake -DCMAKE_PREFIX_PATH=...``, then ``find_package(recals)``."""
@@ -25,6 +26,7 @@ cmake_prefix_path: str = str(Path(__file__).parent / "share" / "cmake")
 __all__ = [
     "BudgetError",
     "MemoryUse",
+    "ParetoCurve",
     "RecalsError",
     "Report",
     "__version__",
@@ -34,6 +36,7 @@ __all__ = [
     "counters",
     "estimate",
     "optimize",
+    "pareto",
     "passes",
     "plan_of",
     "register_pass",

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from recals._load import _C
 
 Budget = int | str | Mapping[str, int | str]
-"""Bytes, "512MiB", "50%" of the plain step's own peak, or one of those for each device by name."""
+"""Bytes, "512MiB", "50%" of the plain step's own peak, "min", "auto", or one of those for each device by name."""
 
 CostModel = str | os.PathLike[str]
 """Where times come from: "built-in", "calibrated", "profile", or the path of a file (docs/cost-model.md)."""
@@ -83,7 +83,7 @@ def limit_text(limit: object) -> str:
     """One limit as the text that the extension parses (and refuses, if it is nonsense)."""
     if isinstance(limit, bool) or not isinstance(limit, int | str):
         raise TypeError(
-            f"recals: a budget is a number of bytes, or a text such as '512MiB' or '50%', not {limit!r} "
+            f"recals: a budget is a number of bytes, or a text such as '512MiB', '50%' or 'min', not {limit!r} "
             f"({type(limit).__name__})"
         )
     return str(limit)

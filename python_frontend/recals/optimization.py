@@ -48,7 +48,12 @@ def optimize(
         example_inputs: the method's positional arguments, as in a training step. Their values do not matter.
         budget: the most bytes that a step (forward, loss, backward) may hold above parameters, their gradients, and
             inputs: an int, "512MiB", "50%" of the plain step's own peak, or a dict from device name to those. Without a
-            device it holds for every accelerator of the step, or for the CPU where there is none.
+            device it holds for every accelerator of the step, or for the CPU where there is none. "min" is the smallest
+            budget that works, the number of bytes that a `BudgetError` names. "auto" is what the device has free now
+            (CUDA: free in the driver, plus what torch's caching allocator has reserved and does not use; CPU: available
+            to the system, and allowed by the process's control groups), less a twentieth of it, less gradients that the
+            parameters do not have yet, and less two numbers for each element of a parameter that needs a gradient,
+            which is what Adam keeps (docs/budgets.md). If the plain step fits, nothing is recomputed.
         pins: what the plan must or should keep or recompute: a dict from patterns to members of
             `torch.utils.checkpoint.CheckpointPolicy` or their names, ``{"layer1.*": "must_save", "aten::relu":
             "prefer_recompute", "%x.3": "must_recompute"}``. A pattern is a module path (with the modules inside), an

@@ -54,9 +54,7 @@ def _stretched(time: float, start: float, end: float, new_start: float, new_end:
 
 def draw(path: str | os.PathLike[str], curves: list[Curve], *, title: str, budget: int | None) -> None:
     """Writes the curves into one picture, the peak of each marked."""
-    target = Path(path)
-    if target.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"recals: a picture is a .png or an .svg file, not {target.name!r}")
+    target = _picture(path)
     figure = _figure()
     axes = figure.add_subplot()
     for number, curve in enumerate(curves):
@@ -101,6 +99,37 @@ def draw(path: str | os.PathLike[str], curves: list[Curve], *, title: str, budge
     axes.set_title(title, fontsize="medium")
     axes.legend(loc="upper right", fontsize="small")
     figure.savefig(target)
+
+
+def draw_tradeoff(path: str | os.PathLike[str], peaks: list[int], percents: list[float], *, title: str) -> None:
+    """Writes plans into one picture: their peaks in bytes, and what they cost in per cent of the step's time."""
+    target = _picture(path)
+    figure = _figure()
+    axes = figure.add_subplot()
+    mebibytes = [peak / MIB for peak in peaks]
+    # Between two plans the smaller one is what a budget gets.
+    axes.step(mebibytes, percents, where="pre", color="C0", linewidth=1)
+    axes.plot(mebibytes, percents, ".", color="C0", markersize=4)
+    ends = ((0, "plain", "right"), (len(peaks) - 1, "smallest", "left"))
+    for index, name, side in ends[: len(peaks)]:
+        axes.annotate(
+            f"{name}: {mebibytes[index]:.1f} MiB",
+            (mebibytes[index], percents[index]),
+            textcoords="offset points",
+            xytext=(0, 8),
+            ha=side,
+            fontsize="small",
+        )
+    axes.set(xlabel="peak, MiB", ylabel="extra time, % of the plain step", xlim=(0, None), ylim=(0, None))
+    axes.set_title(title, fontsize="medium")
+    figure.savefig(target)
+
+
+def _picture(path: str | os.PathLike[str]) -> Path:
+    target = Path(path)
+    if target.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"recals: a picture is a .png or an .svg file, not {target.name!r}")
+    return target
 
 
 def _figure() -> Any:

@@ -9,13 +9,13 @@ namespace {
 int64_t bytes(std::string_view text) {
   const auto result = parse_limit(text);
   const Limit* limit = std::get_if<Limit>(&result);
-  return limit ? limit->bytes : -2;
+  return limit && limit->kind == Limit::Kind::Bytes ? limit->bytes : -2;
 }
 
 double fraction(std::string_view text) {
   const auto result = parse_limit(text);
   const Limit* limit = std::get_if<Limit>(&result);
-  EXPECT_TRUE(limit && limit->bytes == -1) << text;
+  EXPECT_TRUE(limit && limit->kind == Limit::Kind::Share) << text;
   return limit ? limit->fraction : -1;
 }
 
@@ -47,6 +47,14 @@ TEST(Budget, Sizes) {
   // Rounded down: 0.1 * 1024 = 102.4.
   EXPECT_EQ(bytes("0.1KiB"), 102);
   EXPECT_EQ(bytes("4194304TiB"), int64_t{1} << 62);
+}
+
+TEST(Budget, Words) {
+  EXPECT_EQ(std::get<Limit>(parse_limit("min")).kind, Limit::Kind::Min);
+  EXPECT_EQ(std::get<Limit>(parse_limit(" auto ")).kind, Limit::Kind::Auto);
+  EXPECT_NE(refusal("Min"), "accepted");
+  EXPECT_NE(refusal("auto%"), "accepted");
+  EXPECT_NE(refusal("min1"), "accepted");
 }
 
 TEST(Budget, CaseMattersForTheBOnly) {

@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def clean_devices() -> Iterator[None]:
-    """Every test starts from one seed, leaves nothing on the devices, and no use of memory that nothing orders."""
+    """Each test starts from one seed, leaves nothing on the devices, and uses no memory of another stream unordered."""
     torch.manual_seed(0)
     for device in range(sim.device_count()):
         sim.reset_peak(device)

@@ -41,7 +41,7 @@ torch::jit::Module pipeline() {
 StepOptions limits(const std::map<std::string, int64_t>& bytes) {
   StepOptions options;
   for (const auto& [name, limit] : bytes) {
-    options.limits[name] = plan::Limit{limit, 0};
+    options.limits[name].bytes = limit;
   }
   return options;
 }
@@ -97,11 +97,31 @@ TEST(Devices, EachHasItsOwnBudget) {
 
 TEST(Devices, ABudgetWithoutANameIsOneOfEachAccelerator) {
   const std::vector<std::string> devices{"cpu", "cuda:0", "cuda:1"};
-  const plan::Limit half{-1, 0.5};
-  EXPECT_EQ(budgets_of(devices, {{"", half}}, {10, 20, 30}), (std::vector<int64_t>{plan::kNoBudget, 10, 15}));
-  EXPECT_EQ(budgets_of(devices, {{"", half}, {"cpu", half}}, {10, 20, 30}), (std::vector<int64_t>{5, 10, 15}));
-  EXPECT_EQ(budgets_of({"cpu"}, {{"", half}}, {10}), std::vector<int64_t>{5});
-  EXPECT_THROW(budgets_of(devices, {{"cuda:2", half}}, {10, 20, 30}), BadBudget);
+  const torch::jit::Module module("net");
+  const std::vector<int64_t> peaks{10, 20, 30};
+  StepOptions options;
+  const plan::Limit half{plan::Limit::Kind::Share, 0, 0.5};
+  options.limits = {{"", half}};
+  EXPECT_EQ(budgets_of(options, devices, peaks, module), (std::vector<int64_t>{plan::kNoBudget, 10, 15}));
+  EXPECT_EQ(budgets_of(options, {"cpu"}, {10}, module), std::vector<int64_t>{5});
+  options.limits["cpu"] = half;
+  EXPECT_EQ(budgets_of(options, devices, peaks, module), (std::vector<int64_t>{5, 10, 15}));
+  options.limits["cuda:2"] = half;
+  EXPECT_THROW(budgets_of(options, devices, peaks, module), BadBudget);
+}
+
+TEST(Devices, MinIsTheSmallestBudgetOfThatDevice) {
+  const auto analysis = analyse(pipeline(), "forward", {at::ones({100, 64})});
+  StepOptions options;
+  options.limits["cuda:1"].kind = plan::Limit::Kind::Min;
+  const auto least = plan_step(analysis, options);
+  const auto& devices = analysis.sizes.step.devices;
+  const auto bytes = at(devices, least.peak, "cuda:1");
+  EXPECT_EQ(at(devices, least.budgets, "cuda:1"), bytes);
+  EXPECT_EQ(at(devices, least.budgets, "cuda:0"), plan::kNoBudget);
+  EXPECT_LT(bytes, at(devices, analysis.sizes.peak, "cuda:1"));
+  EXPECT_EQ(plan_step(analysis, limits({{"cuda:1", bytes}})).plan.choices, least.plan.choices);
+  EXPECT_THROW(plan_step(analysis, limits({{"cuda:1", bytes - 1}})), BudgetUnreachable);
 }
 
 TEST(Devices, TheErrorSaysWhatWouldWorkOnEach) {

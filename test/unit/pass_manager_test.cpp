@@ -30,9 +30,11 @@ Module net() {
 }
 
 Module rewritten(const Module& module) {
-  plan::Limit limit;
-  limit.fraction = 0.8;
-  return optimise(module, "forward", {at::randn({64, 16})}, {.limits = {{"", limit}}});
+  return optimise(
+      module,
+      "forward",
+      {at::randn({64, 16})},
+      {.limits = {{"", {.kind = plan::Limit::Kind::Share, .bytes = 0, .fraction = 0.8}}}});
 }
 
 /// The ops of every graph that torch shows to a registered pass while `run` runs.

@@ -1,5 +1,8 @@
 #include "tools/recals-opt/check.h"
 
+#include <algorithm>
+
+#include "passes/budgets.h"
 #include "passes/lower/lower.h"
 #include "passes/plan/plan_json.h"
 #include "tools/recals-opt/errors.h"
@@ -21,7 +24,11 @@ std::vector<int64_t> budgets_for(const Job& job, const Report& report) {
     devices.push_back(device.name);
     plain_peaks.push_back(device.plain_peak >= 0 ? device.plain_peak : device.peak);
   }
-  return budgets_of(devices, job.options.limits, plain_peaks);
+  const auto budgets = budgets_of(job.options, devices, plain_peaks, job.module);
+  if (std::find(budgets.begin(), budgets.end(), kSmallest) != budgets.end()) {
+    throw BadBudget("recals: whether a file meets its budget is asked of a number of bytes, not of 'min'");
+  }
+  return budgets;
 }
 
 std::string shown(int64_t bytes) {

@@ -197,6 +197,9 @@ std::vector<Step> pipeline_of(const Options& options, const Job& job, const std:
   if (options.inputs.empty() && shows_file) {
     return {}; // what is in the file
   }
+  if (emit == "pareto" || emit == "pareto-json") {
+    return standard_pipeline("sizes"); // the curve is about every budget
+  }
   if (job.options.limits.empty()) {
     if (emit == "pt" || emit == "plan" || emit == "code") {
       throw UsageError("--emit=" + emit + " with --input needs a --budget");
@@ -214,6 +217,21 @@ std::string report_text(const Report& report, const std::string& emit) {
   return emit == "report" ? to_text(report) : to_json(report) + "\n";
 }
 
+/// Of every device, one below the other; as JSON, a list of them.
+std::string pareto_text(const Job& job, const std::string& emit) {
+  const bool json = emit == "pareto-json";
+  if (!job.analysis || job.sized.empty()) {
+    throw BadInput("there is no curve before the pass 'sizes'");
+  }
+  std::string text;
+  for (const auto& device : job.analysis->sizes.step.devices) {
+    const auto curve = pareto_of(job, device);
+    text += text.empty() ? "" : json ? ",\n" : "\n";
+    text += json ? plan::to_json(curve) : plan::to_text(curve);
+  }
+  return json ? "[\n" + text + "]\n" : text;
+}
+
 std::string emitted(const Job& job, const std::string& emit) {
   if (emit == "ir") {
     return ir_of(job);
@@ -226,6 +244,9 @@ std::string emitted(const Job& job, const std::string& emit) {
   }
   if (emit == "report" || emit == "report-json") {
     return report_text(report_of(job), emit);
+  }
+  if (emit == "pareto" || emit == "pareto-json") {
+    return pareto_text(job, emit);
   }
   return emit == "dot" ? dot_of(job) : trace_of(job);
 }

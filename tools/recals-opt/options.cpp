@@ -41,7 +41,8 @@ void describe(CLI::App& app, Options& options) {
       "--budget",
       options.budgets,
       "[DEVICE=]LIMIT",
-      "512MiB, 536870912, or 50% of the plain peak; of every accelerator, or of one device");
+      "512MiB, 536870912, 50% of the plain peak, min (the smallest that works), or auto (what the device has free); of "
+      "every accelerator, or of one device");
   app.add_option(
          "--pins", options.pins, "What must or should be kept or recomputed, as JSON: {\"layer1.*\": \"must_save\"}")
       ->type_name("FILE");
@@ -74,7 +75,8 @@ void describe(CLI::App& app, Options& options) {
   app.add_option("-o,--output", options.output, "Written whole or not at all; stdout without it")->type_name("FILE");
   app.add_option("--emit", options.emit, "What to write; without it pt for -o NAME.pt, else ir")
       ->type_name("KIND")
-      ->check(CLI::IsMember({"ir", "code", "pt", "plan", "report", "report-json", "dot", "trace"}));
+      ->check(CLI::IsMember(
+          {"ir", "code", "pt", "plan", "report", "report-json", "pareto", "pareto-json", "dot", "trace"}));
 
   app.add_option("--passes", options.passes, "The pipeline instead of the standard one: a,b{option=1}")
       ->type_name("PASSES");
@@ -107,8 +109,9 @@ void check_modes(const Options& options) {
   if (!options.emit.empty() && (options.check || !options.explain.empty())) {
     throw UsageError(std::string(first) + " prints text of its own, so it excludes --emit");
   }
-  if (!options.pins.empty() && options.budgets.empty()) {
-    throw UsageError("--pins says what a plan must do, so it needs a --budget");
+  const bool curve = options.emit == "pareto" || options.emit == "pareto-json";
+  if (!options.pins.empty() && options.budgets.empty() && !curve) {
+    throw UsageError("--pins says what a plan must do, so it needs a --budget, or --emit=pareto");
   }
   if (options.file.empty() && !options.list_passes) {
     throw UsageError("a FILE is expected");

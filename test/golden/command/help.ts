@@ -15,7 +15,7 @@
 # CHECK: --no-preserve-rng-state
 # CHECK: --gpu-devices DEVICES
 # CHECK: -o,--output FILE
-# CHECK: --emit KIND:{ir,code,pt,plan,report,report-json,dot,trace}
+# CHECK: --emit KIND:{ir,code,pt,plan,report,report-json,pareto,pareto-json,dot,trace}
 # CHECK: --passes PASSES
 # CHECK: --split-input-file
 # CHECK: --check
@@ -38,7 +38,7 @@
 # USAGE-NEXT: exit 2
 # USAGE-NEXT: recals-opt: {{.*}}--nonsense (see recals-opt --help)
 # USAGE-NEXT: exit 2
-# USAGE-NEXT: recals-opt: --emit: nonsense not in {ir,code,pt,plan,report,report-json,dot,trace} (see recals-opt --help)
+# USAGE-NEXT: recals-opt: --emit: nonsense not in {ir,code,pt,plan,report,report-json,pareto,pareto-json,dot,trace} (see recals-opt --help)
 # USAGE-NEXT: exit 2
 # USAGE-NEXT: recals-opt: --check and --restore exclude each other (see recals-opt --help)
 # USAGE-NEXT: exit 2

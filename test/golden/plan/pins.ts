@@ -36,5 +36,5 @@ def forward(self, x):
 # BAD-NEXT: exit 1
 # WORD: word.json: the pin 'gelu': 'keep' is no policy; there are must_save, prefer_save, prefer_recompute and must_recompute
 # WORD-NEXT: exit 1
-# USAGE: --pins says what a plan must do, so it needs a --budget
+# USAGE: --pins says what a plan must do, so it needs a --budget, or --emit=pareto
 # USAGE-NEXT: exit 2
