@@ -9,6 +9,7 @@ first step and zeroed in place), optimizer state, and the batch. What a step hol
 
 import copy
 import gc
+import hashlib
 import math
 import statistics
 import time
@@ -197,6 +198,11 @@ def named_gradients(module: nn.Module) -> Iterator[tuple[str, Tensor | None]]:
 def cloned(named: Iterable[tuple[str, Tensor | None]]) -> dict[str, Tensor | None]:
     """A snapshot that later steps do not change."""
     return {name: None if tensor is None else tensor.detach().clone() for name, tensor in named}
+
+
+def digests(named: Iterable[tuple[str, Tensor | None]]) -> dict[str, str]:
+    """What tells bits apart and is small: names with SHA-256 sums."""
+    return {name: "" if t is None else hashlib.sha256(_bytes(t).numpy().tobytes()).hexdigest() for name, t in named}
 
 
 def differing(a: Mapping[str, Tensor | None], b: Mapping[str, Tensor | None]) -> list[str]:

@@ -8,12 +8,14 @@ Where a library's usual training call returns the loss (transformers), the loss 
 returns logits and the loss is outside.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import models
 import torch
 import torch.nn.functional as F
+import training
 from torch import Tensor, nn
 
 
@@ -41,6 +43,28 @@ class Specimen(NamedTuple):
                 for name, buffer in self.module.named_buffers():
                     buffer.copy_(state[name])
         return traced
+
+    def casting(self) -> contextlib.AbstractContextManager[Any]:
+        """The autocast that the forward runs under."""
+        return torch.autocast("cpu", self.autocast) if self.autocast else contextlib.nullcontext()
+
+    def step(self, module: nn.Module) -> Callable[[], Any]:
+        """One step of `module` without the update, ready to run: gradients zeroed, random stream seeded."""
+
+        def run() -> None:
+            with self.casting():
+                loss = self.loss(module(*self.inputs))
+            loss.backward()
+
+        training.zero_gradients(module)
+        torch.manual_seed(1)
+        return run
+
+    def measured_peak(self, module: nn.Module) -> int:
+        """Bytes of the second step: the first one fills caches of weights."""
+        training.prepare_gradients(module)
+        self.step(module)()
+        return training.measured_peak(self.step(module))
 
 
 def _seeded(make: Callable[[], nn.Module]) -> nn.Module:

@@ -11,6 +11,8 @@
 #include "passes/registry.h"
 #include "passes/sizes/device_rules.h"
 #include "passes/sizes/profile.h"
+#include "runtime/autocast_state.h"
+#include "runtime/ops.h"
 
 namespace recals {
 
@@ -363,12 +365,13 @@ Report report_of(
   if (step.method != method || step.attributes != analysis.flat.attributes) {
     return report_of(analysis); // what a call would run
   }
+  const auto& signature = analysis.flat.signature;
   TORCH_CHECK(
-      step.signature == analysis.flat.signature,
+      step.signature == (step.format < ops::kFirstFormatWithAutocast ? AutocastState::parse(signature).first : signature),
       "recals: the plan of this module was made for ",
       step.signature,
       ", not for ",
-      analysis.flat.signature,
+      signature,
       ". Optimise it for these inputs, or estimate recals.restore(module), the plain one.");
   Planned planned;
   planned.budgets = plan::budgets_in(plan_of(module));

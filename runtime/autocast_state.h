@@ -2,6 +2,9 @@
 
 /// Autocast as it was in the forward, so that a replay outside the autocast block casts the same way.
 
+#include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <c10/core/DeviceType.h>
@@ -22,6 +25,12 @@ struct RECALS_API AutocastState {
 
   static AutocastState current();
   void set() const;
+
+  /// What a step on devices of `types` is told apart by: " under autocast(cpu: bf16)", with ", uncached" if weights are cast
+  /// at each use; "" if nothing is cast.
+  std::string text(const std::set<c10::DeviceType>& types) const;
+  /// The state that a text ends in, and the text before it. Throws c10::Error for what `text` did not write.
+  static std::pair<std::string, std::optional<AutocastState>> parse(const std::string& text);
 };
 
 class RECALS_API AutocastGuard {

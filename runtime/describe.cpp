@@ -1,10 +1,14 @@
 #include "runtime/describe.h"
 
+#include <algorithm>
 #include <iomanip>
+#include <set>
 #include <sstream>
 #include <unordered_set>
 
 #include <c10/core/ScalarType.h>
+
+#include "runtime/autocast_state.h"
 
 namespace recals {
 
@@ -121,6 +125,50 @@ std::string describe_tensors(const c10::IValue& module) {
   tensors.add(module);
   return "tensors=" + std::to_string(tensors.count) + ", " + std::to_string(tensors.bytes) + " bytes, " +
       std::to_string(tensors.require_grad) + " require grad";
+}
+
+namespace {
+
+void add_device_types(const c10::IValue& value, std::set<c10::DeviceType>& types) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) {
+      types.insert(value.toTensor().device().type());
+    }
+  } else if (value.isTuple()) {
+    for (const auto& element : value.toTupleRef().elements()) {
+      add_device_types(element, types);
+    }
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) {
+      add_device_types(element, types);
+    }
+  } else if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict()) {
+      add_device_types(entry.value(), types);
+    }
+  } else if (value.isObject()) {
+    for (const auto& slot : value.toObjectRef().slots()) {
+      add_device_types(slot, types);
+    }
+  }
+}
+
+} // namespace
+
+std::string describe_step(const c10::IValue& module, const c10::IValue& inputs, std::optional<c10::Device> as) {
+  auto text = describe(inputs, as);
+  const auto autocast = AutocastState::current();
+  if (std::any_of(autocast.devices.begin(), autocast.devices.end(), [](const auto& device) { return device.enabled; })) {
+    std::set<c10::DeviceType> types;
+    if (as) {
+      types.insert(as->type());
+    } else {
+      add_device_types(module, types);
+      add_device_types(inputs, types);
+    }
+    text += autocast.text(types);
+  }
+  return text;
 }
 
 std::string describe(const c10::IValue& value, std::optional<c10::Device> as) {

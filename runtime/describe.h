@@ -19,6 +19,13 @@ RECALS_API std::string dtype_name(c10::ScalarType dtype);
 /// `as`: the device to show for every tensor instead of its own.
 RECALS_API std::string describe(const c10::IValue& value, std::optional<c10::Device> as = std::nullopt);
 
+/// What a training step is planned for and checked against: the inputs, and the autocast state of this thread if it casts
+/// on a device of theirs or of the tensors of `module`: "(f32[8, 16]@cpu) under autocast(cpu: bf16)".
+RECALS_API std::string describe_step(
+    const c10::IValue& module,
+    const c10::IValue& inputs,
+    std::optional<c10::Device> as = std::nullopt);
+
 /// "tensors=62, 46827520 bytes, 46827520 require grad": all parameters and buffers of a module, each storage once. A plan
 /// holds for these numbers.
 RECALS_API std::string describe_tensors(const c10::IValue& module);

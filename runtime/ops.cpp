@@ -11,6 +11,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/library.h>
 
+#include "runtime/autocast_state.h"
 #include "runtime/counters.h"
 #include "runtime/describe.h"
 #include "runtime/executor.h"
@@ -83,6 +84,19 @@ std::string without_grad(std::string text) {
   return text;
 }
 
+/// What may not be seen at once in two texts that differ.
+std::string why_different(const std::string& expected, const std::string& actual) {
+  if (without_grad(actual) == without_grad(expected)) {
+    return ". Inputs marked +grad require a gradient, which takes memory that the plan does not count: call "
+           "recals.optimize with example inputs that require grad as in training";
+  }
+  if (AutocastState::parse(without_grad(actual)).first == AutocastState::parse(without_grad(expected)).first) {
+    return ". Under autocast a step casts, and holds something else: call recals.optimize inside the torch.autocast block "
+           "that the forward runs in, or outside of any";
+  }
+  return "";
+}
+
 /// The parameters and buffers are those that were planned for; fewer may require grad.
 void check_tensors(const std::string& expected, const std::string& actual) {
   auto split = [](const std::string& text) { return text.rfind(", "); };
@@ -117,17 +131,15 @@ void enter_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack)
     planned = attribute_text(self, text.substr(0, equals)) == text.substr(equals + 1);
   }
   if (planned) {
-    const auto actual = describe(inputs);
+    const bool with_autocast = format >= ops::kFirstFormatWithAutocast;
+    const auto actual = with_autocast ? describe_step(self, inputs) : describe(inputs);
     TORCH_CHECK(
         actual == expected || actual == without_grad(expected),
         "recals: the plan was made for inputs ",
         expected,
         ", but this training step got ",
         actual,
-        without_grad(actual) == without_grad(expected)
-            ? ". Inputs marked +grad require a gradient, which takes memory that the plan does not count: call "
-              "recals.optimize with example inputs that require grad as in training"
-            : "",
+        why_different(expected, actual),
         ". A budget holds for what was planned: call recals.optimize again with inputs like these, or run without "
         "gradients (torch.no_grad()) or in eval mode, where any input is accepted.");
   } else {

@@ -9,16 +9,18 @@
 namespace recals::ops {
 
 /// Bump when a schema or its meaning changes; a module carries the number it was written with.
-constexpr int64_t kFormatVersion = 2;
-/// Older files are read as they were meant: format 1 has no packs, no kept internals, and retains whatever it replays.
+constexpr int64_t kFormatVersion = 3;
+/// Older files are read as they were meant: format 1 has no packs, no kept internals, and retains whatever it replays;
+/// format 2 does not say which autocast state its plan is for, and trains under any.
 constexpr int64_t kOldestFormatVersion = 1;
+constexpr int64_t kFirstFormatWithAutocast = 3;
 
 /// Throws c10::Error, with the numbers and what to do, if a module of this format cannot be read.
 RECALS_API void check_format(int64_t format);
 
 /// enter(Any self, Any inputs, str expected, str[] attributes, int format) -> bool
 /// True: train under the plan. False: a plain call (grad mode off, or not the mode the plan was made for). Throws if
-/// the step is to be trained with inputs other than `expected`.
+/// the step is to be trained with inputs, or under an autocast state, other than `expected` (describe_step).
 inline const auto enter = c10::Symbol::fromQualString("recals::enter");
 
 /// checkpoint(Any self, str method, Tensor[] inputs) -> Tensor[]

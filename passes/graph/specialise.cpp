@@ -64,7 +64,6 @@ class Specialiser {
     flat_.graph = std::make_shared<Graph>();
     out_ = flat_.graph.get();
     self_ = out_->addInput("self")->setType(type);
-    flat_.signature = describe(c10::ivalue::Tuple::create(inputs), target_);
     auto input_twin = meta_twin_of_arguments(inputs, devices_, target_);
     flat_.inputs = input_twin.value.toTupleRef().elements().vec();
     for (const auto& input : flat_.inputs) {
@@ -884,7 +883,9 @@ FlatGraph specialise(
   TORCH_CHECK(module.isObject(), "recals: a module is expected");
   DeviceTable devices;
   const MetaKernels kernels(devices);
-  return Specialiser(module, devices, target).run(method, inputs);
+  auto flat = Specialiser(module, devices, target).run(method, inputs);
+  flat.signature = describe_step(module, c10::ivalue::Tuple::create(inputs), target);
+  return flat;
 }
 
 } // namespace recals

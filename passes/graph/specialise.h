@@ -25,7 +25,7 @@ struct FlatGraph {
   /// The example inputs and the result, on meta; their tensors, in order, are the graph's inputs and outputs.
   std::vector<c10::IValue> inputs;
   c10::IValue result;
-  /// The example inputs as `describe` gives them; a call is checked against it.
+  /// The example inputs and the autocast state as `describe_step` gives them; a call is checked against it.
   std::string signature;
   /// Non-tensor attributes that the graph depends on, "layer1.0.bn1.training=True".
   std::vector<std::string> attributes;

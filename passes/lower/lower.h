@@ -41,7 +41,7 @@ std::string plan_of(const torch::jit::Module& module);
 struct LoweredStep {
   std::string method; ///< the method that was rewritten
   std::shared_ptr<torch::jit::Graph> graph; ///< of its step, as Program::compile takes it
-  std::string signature; ///< of the inputs (FlatGraph::signature)
+  std::string signature; ///< of the step (FlatGraph::signature)
   std::vector<std::string> attributes; ///< FlatGraph::attributes
   int64_t format = 0; ///< that it was written in
 };

@@ -70,14 +70,38 @@ void Improver::drop_until_it_fits(const std::vector<uint8_t>& frozen, int64_t wo
     return best;
   };
   std::priority_queue<Candidate> queue;
+  std::vector<int> candidates;
   for (const int s : options_.storages) {
     const bool saved = step_.index().slots[s] > 0 || step_.choice(s).fate != Fate::Keep;
-    if (saved && (frozen.empty() || !frozen[s]) && step_.work() < until) {
+    if (saved && (frozen.empty() || !frozen[s])) {
+      candidates.push_back(s);
+    }
+  }
+  // In large steps some storages of a kind are asked, and the best of these answers for all, until it is asked below.
+  constexpr size_t kAll = 1000;
+  constexpr int kAsked = 6;
+  std::vector<int> of_kind(options_.kinds, 0);
+  std::vector<int> seen(options_.kinds, 0);
+  std::vector<double> gain_of_kind(options_.kinds, 0);
+  for (const int s : candidates) {
+    ++of_kind[options_.kind[s]];
+  }
+  std::vector<int> rest;
+  for (const int s : candidates) {
+    const int kind = options_.kind[s];
+    const int every = candidates.size() <= kAll ? 1 : std::max(1, of_kind[kind] / kAsked);
+    if (seen[kind]++ % every != 0) {
+      rest.push_back(s);
+    } else if (step_.work() < until) {
       const Candidate candidate = best_of(s);
       if (candidate.gain > 0) {
         queue.push(candidate);
+        gain_of_kind[kind] = std::max(gain_of_kind[kind], candidate.gain);
       }
     }
+  }
+  for (const int s : rest) {
+    queue.push({gain_of_kind[options_.kind[s]], {s, step_.choice(s)}});
   }
   // Gains change while others are taken: what is on top is asked again before it is.
   while (step_.violation() > 0 && !queue.empty() && step_.work() < until) {
@@ -266,7 +290,7 @@ void Improver::pick(std::mt19937_64& random) {
 }
 
 State Improver::anneal(const Annealing& how) {
-  const auto counts = [&] { return how.least < 0 || step_.peak(how.device) >= how.least; };
+  const auto counts = [&] { return !how.counts || how.counts(); };
   State best = state_of(step_);
   constexpr size_t kFew = 40; // so few that there is time for everything
   nested_ = how.heat > kCold || options_.storages.size() < kFew ||
@@ -283,6 +307,7 @@ State Improver::anneal(const Annealing& how) {
   int not_fitting = 0;
   int64_t cost = best.cost;
   double violation = best.violation;
+  bool found = counts();
   for (int64_t i = 0; i < how.effort.tries && step_.work() - work < how.effort.work; ++i) {
     pick(random);
     if (changes_.empty()) {
@@ -297,7 +322,8 @@ State Improver::anneal(const Annealing& how) {
       violation = new_violation;
       const bool new_best =
           violation == 0 ? !best.fits() || cost < best.cost : !best.fits() && violation < best.violation;
-      if (new_best && counts()) {
+      if ((new_best || !found) && counts()) {
+        found = true;
         best = state_of(step_);
         if (how.until_it_fits && best.fits()) {
           break;

@@ -4,6 +4,7 @@
 /// bounded by counted work.
 
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -45,8 +46,7 @@ struct Annealing {
   double heat = kCold;
   uint64_t seed = 0;
   bool until_it_fits = false; ///< the first state that fits will do
-  int device = -1; ///< with `least`: only states count that have at least this peak on the device
-  int64_t least = -1;
+  std::function<bool()> counts; ///< if set: whether the state that the simulator is in counts
 };
 
 class Improver {

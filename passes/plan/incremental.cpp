@@ -2,37 +2,69 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "passes/plan/planner.h"
 
 namespace recals::plan {
 
-MemoryCurve::MemoryCurve(std::vector<double> values, int64_t limit) : limit_(limit), values_(std::move(values)) {
-  const size_t blocks = (values_.size() + kBlock - 1) / kBlock;
-  // Whole blocks only; what fills the last one never is above anything.
-  values_.resize(blocks * kBlock, -1e300);
-  added_.assign(blocks, 0);
-  most_.assign(blocks, 0);
-  above_of_.assign(blocks, 0);
-  dirty_.assign(blocks, 0);
-  stale_.assign(blocks, 1);
-  for (size_t block = 0; block < blocks; ++block) {
-    mark(static_cast<int>(block));
+void MemoryCurve::Level::resize(size_t count) {
+  added.assign(count, 0);
+  most.assign(count, 0);
+  least.assign(count, 0);
+  sum.assign(count, 0);
+  moments.assign(count, 0);
+  stale.assign(count, 1);
+}
+
+void MemoryCurve::Level::add(size_t i, double bytes) {
+  added[i] += bytes;
+  most[i] += bytes;
+  least[i] += bytes;
+  sum[i] += bytes * moments[i];
+}
+
+MemoryCurve::MemoryCurve(std::vector<double> values, int64_t limit)
+    : limit_(limit), size_(values.size()), values_(std::move(values)) {
+  const size_t blocks = (size_ + kBlock - 1) / kBlock;
+  const size_t groups = (blocks + kBlock - 1) / kBlock;
+  blocks_.resize(blocks);
+  groups_.resize(groups);
+  for (size_t moment = 0; moment < size_; ++moment) {
+    ++blocks_.moments[moment / kBlock];
+    ++groups_.moments[moment / kBlock / kBlock];
+  }
+  above_of_.assign(groups, 0);
+  dirty_.assign(groups, 0);
+  for (size_t group = 0; group < groups; ++group) {
+    mark(static_cast<int>(group));
   }
 }
 
 void MemoryCurve::add(int begin, int end, double bytes) {
-  if (begin >= end) {
-    return;
+  constexpr int kGroup = kBlock * kBlock;
+  while (begin < end) {
+    const int group = begin / kGroup;
+    const int until = std::min(end, (group + 1) * kGroup);
+    mark(group);
+    if (begin % kGroup == 0 && until - begin == static_cast<int>(groups_.moments[group])) {
+      groups_.add(group, bytes);
+    } else {
+      add_to_group(group, begin, until, bytes);
+    }
+    begin = until;
   }
+}
+
+void MemoryCurve::add_to_group(int group, int begin, int end, double bytes) {
+  groups_.stale[group] = 1;
   const int first = begin / kBlock;
   const int last = (end - 1) / kBlock;
   const auto part = [&](int block, int from, int to) {
     for (int i = from; i < to; ++i) {
       values_[i] += bytes;
     }
-    stale_[block] = 1;
-    mark(block);
+    blocks_.stale[block] = 1;
   };
   if (first == last) {
     part(first, begin, end);
@@ -40,46 +72,120 @@ void MemoryCurve::add(int begin, int end, double bytes) {
   }
   part(first, begin, (first + 1) * kBlock);
   for (int block = first + 1; block < last; ++block) {
-    added_[block] += bytes;
-    most_[block] += bytes;
-    mark(block);
+    blocks_.add(block, bytes);
   }
   part(last, last * kBlock, end);
 }
 
 void MemoryCurve::set_limit(int64_t limit) {
   limit_ = limit;
-  for (size_t block = 0; block < added_.size(); ++block) {
-    mark(static_cast<int>(block));
+  for (size_t group = 0; group < above_of_.size(); ++group) {
+    mark(static_cast<int>(group));
   }
 }
 
+void MemoryCurve::refresh_block(size_t block) {
+  const double* const value = values_.data() + block * kBlock;
+  const int count = static_cast<int>(blocks_.moments[block]);
+  // Four of each, so that one operation need not wait for another.
+  double mosts[4] = {value[0], value[0], value[0], value[0]};
+  double leasts[4] = {value[0], value[0], value[0], value[0]};
+  double sums[4] = {0, 0, 0, 0};
+  const auto take = [&](int i, int k) {
+    mosts[k] = std::max(mosts[k], value[i]);
+    leasts[k] = std::min(leasts[k], value[i]);
+    sums[k] += value[i];
+  };
+  int i = 0;
+  for (; i + 4 <= count; i += 4) {
+    for (int k = 0; k < 4; ++k) {
+      take(i + k, k);
+    }
+  }
+  for (; i < count; ++i) {
+    take(i, 0);
+  }
+  const double most = std::max(std::max(mosts[0], mosts[1]), std::max(mosts[2], mosts[3]));
+  const double least = std::min(std::min(leasts[0], leasts[1]), std::min(leasts[2], leasts[3]));
+  const double sum = sums[0] + sums[1] + sums[2] + sums[3];
+  const double added = blocks_.added[block];
+  blocks_.most[block] = most + added;
+  blocks_.least[block] = least + added;
+  blocks_.sum[block] = sum + added * blocks_.moments[block];
+  blocks_.stale[block] = 0;
+}
+
+void MemoryCurve::refresh_group(size_t group) {
+  const size_t begin = group * kBlock;
+  const size_t end = std::min(begin + kBlock, blocks_.added.size());
+  double most = -std::numeric_limits<double>::infinity();
+  double least = std::numeric_limits<double>::infinity();
+  double sum = 0;
+  for (size_t block = begin; block < end; ++block) {
+    if (blocks_.stale[block]) {
+      refresh_block(block);
+    }
+    most = std::max(most, blocks_.most[block]);
+    least = std::min(least, blocks_.least[block]);
+    sum += blocks_.sum[block];
+  }
+  const double added = groups_.added[group];
+  groups_.most[group] = most + added;
+  groups_.least[group] = least + added;
+  groups_.sum[group] = sum + added * groups_.moments[group];
+  groups_.stale[group] = 0;
+}
+
+double MemoryCurve::above_of_block(size_t block, double limit) const {
+  if (blocks_.most[block] <= limit) {
+    return 0;
+  }
+  if (blocks_.least[block] >= limit) {
+    return blocks_.sum[block] - limit * blocks_.moments[block];
+  }
+  const double* const value = values_.data() + block * kBlock;
+  const int count = static_cast<int>(blocks_.moments[block]);
+  limit -= blocks_.added[block];
+  // Four sums, so that the additions need not wait for each other.
+  double sum[4] = {0, 0, 0, 0};
+  int i = 0;
+  for (; i + 4 <= count; i += 4) {
+    for (int k = 0; k < 4; ++k) {
+      sum[k] += std::max(0.0, value[i + k] - limit);
+    }
+  }
+  for (; i < count; ++i) {
+    sum[0] += std::max(0.0, value[i] - limit);
+  }
+  return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+double MemoryCurve::above_of_group(size_t group) const {
+  double limit = static_cast<double>(limit_);
+  if (groups_.most[group] <= limit) {
+    return 0;
+  }
+  if (groups_.least[group] >= limit) {
+    return groups_.sum[group] - limit * groups_.moments[group];
+  }
+  limit -= groups_.added[group];
+  const size_t end = std::min((group + 1) * kBlock, blocks_.added.size());
+  double above = 0;
+  for (size_t block = group * kBlock; block < end; ++block) {
+    above += above_of_block(block, limit);
+  }
+  return above;
+}
+
 void MemoryCurve::refresh() {
-  for (const int block : todo_) {
-    const double* value = values_.data() + static_cast<size_t>(block) * kBlock;
-    if (stale_[block]) {
-      double most = value[0];
-      for (int i = 1; i < kBlock; ++i) {
-        most = std::max(most, value[i]);
-      }
-      most_[block] = most + added_[block];
-      stale_[block] = 0;
+  for (const int group : todo_) {
+    if (groups_.stale[group]) {
+      refresh_group(group);
     }
-    const double limit = static_cast<double>(limit_) - added_[block];
-    int64_t above = 0;
-    if (most_[block] > static_cast<double>(limit_)) {
-      // Four sums, so that the additions need not wait for each other.
-      double sum[4] = {0, 0, 0, 0};
-      for (int i = 0; i < kBlock; i += 4) {
-        for (int k = 0; k < 4; ++k) {
-          sum[k] += std::max(0.0, value[i + k] - limit);
-        }
-      }
-      above = static_cast<int64_t>(sum[0] + sum[1] + sum[2] + sum[3]);
-    }
-    above_ += above - above_of_[block];
-    above_of_[block] = above;
-    dirty_[block] = 0;
+    const int64_t above = static_cast<int64_t>(above_of_group(group));
+    above_ += above - above_of_[group];
+    above_of_[group] = above;
+    dirty_[group] = 0;
   }
   todo_.clear();
 }
@@ -92,17 +198,10 @@ int64_t MemoryCurve::above() {
 int64_t MemoryCurve::peak() {
   refresh();
   double most = 0;
-  for (const double of_block : most_) {
-    most = std::max(most, of_block);
+  for (const double of_group : groups_.most) {
+    most = std::max(most, of_group);
   }
   return static_cast<int64_t>(most);
-}
-
-int MemoryCurve::peak_moment() {
-  refresh();
-  const size_t block = std::max_element(most_.begin(), most_.end()) - most_.begin();
-  const auto begin = values_.begin() + static_cast<int64_t>(block * kBlock);
-  return static_cast<int>(std::max_element(begin, begin + kBlock) - values_.begin());
 }
 
 namespace {
@@ -276,10 +375,6 @@ double IncrementalSimulator::violation() {
 
 int64_t IncrementalSimulator::peak(int device) {
   return curves_[curve_of_[device]].peak();
-}
-
-int IncrementalSimulator::peak_moment(int device) {
-  return curves_[curve_of_[device]].peak_moment();
 }
 
 int IncrementalSimulator::forward_end(int storage) const {

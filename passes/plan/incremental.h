@@ -36,26 +36,43 @@ class MemoryCurve {
   /// Sum over the moments of the bytes above the limit.
   int64_t above();
   int64_t peak();
-  int peak_moment();
 
  private:
-  static constexpr int kBlock = 64;
+  static constexpr int kBlock = 64; ///< moments in a block, and blocks in a group
 
+  /// Blocks, or groups of them: what is known of all their moments at once.
+  struct Level {
+    void resize(size_t count);
+    void add(size_t i, double bytes);
+
+    std::vector<double> added; ///< what the values below lack
+    std::vector<double> most; ///< these three with `added`, without that of the level above
+    std::vector<double> least;
+    std::vector<double> sum;
+    std::vector<double> moments; ///< how many
+    std::vector<uint8_t> stale; ///< `most`, `least` and `sum` are out of date
+  };
+
+  void add_to_group(int group, int begin, int end, double bytes);
   void refresh();
-  void mark(int block) {
-    if (!dirty_[block]) {
-      dirty_[block] = 1;
-      todo_.push_back(block);
+  void refresh_block(size_t block);
+  void refresh_group(size_t group);
+  double above_of_block(size_t block, double limit) const;
+  double above_of_group(size_t group) const;
+  void mark(int group) {
+    if (!dirty_[group]) {
+      dirty_[group] = 1;
+      todo_.push_back(group);
     }
   }
 
   int64_t limit_;
-  std::vector<double> values_; ///< without their block's `added_`; bytes are exact in a double up to 2^53
-  std::vector<double> added_; ///< per block
-  std::vector<double> most_; ///< per block, `added_` included
-  std::vector<int64_t> above_of_; ///< per block
-  std::vector<uint8_t> dirty_; ///< per block: `above_of_` is out of date
-  std::vector<uint8_t> stale_; ///< per block: `most_` is, too
+  size_t size_;
+  std::vector<double> values_; ///< bytes are exact in a double up to 2^53
+  Level blocks_;
+  Level groups_;
+  std::vector<int64_t> above_of_; ///< per group
+  std::vector<uint8_t> dirty_; ///< per group: it changed, and is in `todo_`
   std::vector<int> todo_;
   int64_t above_ = 0;
 };
@@ -107,8 +124,6 @@ class IncrementalSimulator {
   /// The sum over moments and devices of the share by which a moment is above the device's limit; 0 if all fits.
   double violation();
   int64_t peak(int device);
-  /// The moment of the peak (Note [Moments]).
-  int peak_moment(int device);
 
   bool replays(int node) const {
     return component_of_[node] >= 0;

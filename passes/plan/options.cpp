@@ -1,6 +1,8 @@
 #include "passes/plan/options.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 namespace recals::plan {
 
@@ -44,6 +46,16 @@ Options::Options(const StepIndex& index) : of(index.storages), plain(index.stora
   }
   std::sort(asking.begin(), asking.end());
   asking.erase(std::unique(asking.begin(), asking.end()), asking.end());
+
+  std::map<std::tuple<int64_t, int, double, int, int>, int> kind_of;
+  for (int s = 0; s < index.storages; ++s) {
+    const int n = index.producer[s];
+    const auto place = std::find(index.writes.begin(n), index.writes.end(n), s) - index.writes.begin(n);
+    kind.push_back(
+        kind_of.try_emplace({index.bytes[s], index.slots[s], index.seconds[n], index.device[s], place}, kinds)
+            .first->second);
+    kinds = static_cast<int>(kind_of.size());
+  }
 }
 
 bool Options::allows(int storage, Fate fate) const {

@@ -17,6 +17,9 @@ struct Options {
   std::vector<int> asking;
   /// The plain step, as far as the policies allow it: what MUST or should be recomputed is.
   std::vector<Choice> plain;
+  /// Per storage: equal for those that are worth about as much, as equal blocks have them.
+  std::vector<int> kind;
+  int kinds = 0;
 
   bool allows(int storage, Fate fate) const;
 };

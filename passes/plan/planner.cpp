@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "passes/plan/budget.h"
+#include "passes/plan/floor.h"
 #include "passes/plan/pins.h"
 #include "passes/plan/search.h"
 #include "passes/plan/simulator.h"
@@ -132,6 +133,7 @@ std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<
     return finish(graph, simulator, std::move(found.choices));
   }
   Infeasible infeasible;
+  infeasible.floor = floor_of(simulator.index());
   const std::vector<int64_t> peaks = peaks_of(simulator, found.choices);
   double worst = 0;
   for (size_t d = 0; d < peaks.size(); ++d) {

@@ -1,6 +1,7 @@
 #include "passes/plan/search.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "passes/plan/descent.h"
 #include "passes/plan/exhaustive.h"
@@ -11,78 +12,62 @@ namespace {
 
 using Limits = std::vector<int64_t>;
 
-Found search_one(
-    const StepIndex& index,
-    const Options& options,
-    int device,
-    int64_t budget,
-    const SearchOptions& search) {
-  Descent descent(index, options, device, search);
-  if (std::optional<Descent::Point> point = descent.plan(budget)) {
-    return {true, std::move(point->choices)};
-  }
-  return {false, descent.lowest().choices};
+std::vector<int64_t> unit_of(const StepIndex& index, int device) {
+  std::vector<int64_t> unit(index.devices, kNoBudget);
+  unit[device] = 1;
+  return unit;
 }
 
-/// The two best starts for some limits, annealed; and where these do not fit, more and hotter, while that is cheap.
-State cheapest(
-    const Options& options,
-    const Starts& starts,
-    IncrementalSimulator& step,
-    const Limits& limits,
-    const SearchOptions& search) {
-  Improver improver(options, step);
-  const int64_t work = work_of(step.index(), search);
-  const std::vector<State> from = starts.best(step, improver, limits, work / 4);
-  const Effort each{
-      static_cast<int64_t>(search.tries_per_choice) * static_cast<int64_t>(options.storages.size() + 4) / 2, work / 4};
-  State best = from.front();
-  const size_t attempts = std::clamp<size_t>(50000 / static_cast<size_t>(std::max<int64_t>(each.tries, 1)), 2, 12);
-  for (size_t i = 0; i < attempts && (i < std::min<size_t>(from.size(), 2) || !best.fits()); ++i) {
-    State state = from[i % from.size()];
-    if (!state.fits()) {
-      step.set_choices(state.choices);
-      state = improver.anneal({each, i < 2 ? kHot : kVeryHot, i, true, -1, -1});
+/// What budgets are to each other: as they are, or, where they are the same share of the plain peaks but for the rounding
+/// to bytes, as these are.
+const Limits& unit_of(const Limits& budgets, const Limits& plain) {
+  double most = 0;
+  for (size_t d = 0; d < budgets.size(); ++d) {
+    if (budgets[d] != kNoBudget && plain[d] > 0) {
+      most = std::max(most, static_cast<double>(budgets[d]) / static_cast<double>(plain[d]));
     }
-    step.set_choices(state.choices);
-    step.set_choices(improver.anneal({each, kCold, i, false, -1, -1}).choices);
-    improver.keep_what_fits(work / 10);
-    state = state_of(step);
-    best = better(state, best) ? state : best;
   }
-  return best;
+  for (size_t d = 0; d < budgets.size(); ++d) {
+    if (budgets[d] != kNoBudget &&
+        std::abs(most * static_cast<double>(plain[d]) - static_cast<double>(budgets[d])) > 1) {
+      return budgets;
+    }
+  }
+  return plain;
 }
 
-/// The smallest peaks found; depends on which devices have a budget, not on what it is.
-State smallest_of_all(
+Found search_down(
     const StepIndex& index,
     const Options& options,
-    const Starts& starts,
+    const Limits& unit,
+    const Limits& budgets,
+    const SearchOptions& search) {
+  Descent descent(index, options, unit, search);
+  if (std::optional<Descent::Point> point = descent.plan(descent.level_within(budgets))) {
+    return {true, std::move(point->choices), descent.work()};
+  }
+  return {false, descent.lowest().choices, descent.work()};
+}
+
+/// The smallest peaks found; depends on which devices have a budget, not on what it is: each device with as little above
+/// its own minimum as it takes to have all at once.
+Found smallest_of_all(
+    const StepIndex& index,
+    const Options& options,
     const Limits& budgets,
     const SearchOptions& search) {
   Limits least(index.devices, kNoBudget);
+  int64_t work = 0;
   for (int d = 0; d < index.devices; ++d) {
     if (budgets[d] != kNoBudget) {
-      Descent descent(index, options, d, search);
-      while (descent.next()) {
-      }
-      least[d] = descent.lowest().peak;
+      Descent descent(index, options, unit_of(index, d), search);
+      least[d] = descent.end().peak;
+      work += descent.work();
     }
   }
-  // Each device with as little above its own minimum as it takes to have all at once.
-  for (double more = 0;; more = more * 1.5 + 0.01) {
-    Limits limits = least;
-    for (int64_t& limit : limits) {
-      if (limit != kNoBudget) {
-        limit += static_cast<int64_t>(static_cast<double>(limit + 1) * more);
-      }
-    }
-    IncrementalSimulator step(index, limits);
-    State state = cheapest(options, starts, step, limits, search);
-    if (state.fits()) {
-      return state;
-    }
-  }
+  Descent descent(index, options, least, search);
+  const std::vector<Choice>& choices = descent.end().choices;
+  return {false, choices, work + descent.work()};
 }
 
 } // namespace
@@ -109,27 +94,28 @@ Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const 
     return std::move(*found);
   }
   if (limited.size() == 1) {
-    return search_one(index, options, limited[0], budgets[limited[0]], search);
+    return search_down(index, options, unit_of(index, limited[0]), budgets, search);
   }
-  const Starts starts(index, options, limited);
-  State best = cheapest(options, starts, step, budgets, search);
-  if (!best.fits()) {
-    // Annealing may have missed what another way finds, and what is smallest must not depend on the budgets.
-    const State smallest = smallest_of_all(index, options, starts, budgets, search);
-    step.set_choices(smallest.choices);
-    best = state_of(step);
-    if (best.fits()) {
-      Improver improver(options, step);
-      improver.keep_what_fits(work_of(index, search) / 10);
-      best = state_of(step);
-    }
+  Limits plain(index.devices, kNoBudget);
+  for (const int d : limited) {
+    plain[d] = step.peak(d);
   }
-  return {best.fits(), std::move(best.choices)};
+  Found found = search_down(index, options, unit_of(budgets, plain), budgets, search);
+  if (!found.fits) {
+    // Together they may fit in other proportions. What is smallest does not depend on the budgets, nor is it made to fill
+    // them: less of all would have a higher peak then.
+    const int64_t work = found.work;
+    found = smallest_of_all(index, options, budgets, search);
+    step.set_choices(found.choices);
+    found.fits = step.violation() == 0;
+    found.work += work;
+  }
+  return found;
 }
 
 std::vector<std::vector<Choice>> frontier(const StepIndex& index, int device, const SearchOptions& search) {
   const Options options(index);
-  Descent descent(index, options, device, search);
+  Descent descent(index, options, unit_of(index, device), search);
   std::vector<std::vector<Choice>> plans{descent.lowest().choices};
   while (descent.next()) {
     plans.push_back(descent.lowest().choices);

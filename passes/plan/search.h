@@ -15,6 +15,9 @@ struct SearchOptions {
   /// thousands of storages.
   int64_t most_work = 40'000'000;
   int64_t most_work_per_storage = 3'000;
+  /// Steps with more choices to make are not walked down level by level (Note [Anchors]), and their equal blocks are
+  /// planned once (Note [Repeats]).
+  size_t most_chained = 800;
   /// Steps with fewer sets of choices than this have all of them tried.
   double most_sets = 20'000;
 };
@@ -26,11 +29,14 @@ inline int64_t work_of(const StepIndex& index, const SearchOptions& options) {
 struct Found {
   bool fits = false;
   std::vector<Choice> choices; ///< the cheapest found that fits; if none does, the smallest found
+  int64_t work = 0; ///< of all simulators, see IncrementalSimulator::work
 };
 
 /// Deterministic: the same question has the same answer, on any number of cores and at any load. If nothing fits, then
-/// budgets that are at least the peaks of the choices that come back do fit, for the devices that had a budget. With one
-/// such device a smaller budget never has a plan with a higher peak.
+/// budgets that are at least the peaks of the choices that come back do fit, for the devices that had a budget.
+/// With one such device a smaller budget never has a plan with a higher peak. With several the same holds of budgets that
+/// shrink in proportion (shares of the plain peaks, as many bytes for each, or multiples to the byte), for the device that
+/// is nearest to its budget: what it holds is never a larger share of what the larger budget was.
 Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const SearchOptions& options = {});
 
 /// Plans of one device from the plain step down to the smallest peak that is found, each smaller than the one before.

@@ -14,18 +14,20 @@ COMMAND = Path(recals.__file__).parent / "bin" / "recals-opt"
 DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.int64: "i64", torch.bool: "b8"}
 
 
+def command_line(arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """The command and its environment, which holds nothing of Python's."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {"args": [COMMAND, *map(str, arguments)], "env": environment, "text": True}
+
+
+def begin(*arguments: Any) -> subprocess.Popen[str]:
+    """Starts the command beside this process."""
+    return subprocess.Popen(**command_line(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
 def recals_opt(*arguments: Any, expect: int | None = 0, **how: Any) -> subprocess.CompletedProcess[str]:
     """Runs the command; `expect` is its exit code, None for any."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(
-        [COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=environment,
-        **how,
-    )
+    done = subprocess.run(**command_line(arguments), capture_output=True, timeout=120, check=False, **how)
     assert expect is None or done.returncode == expect, (done.returncode, done.stderr)
     return done
 

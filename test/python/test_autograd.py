@@ -449,7 +449,8 @@ def test_custom_functions_around_the_module() -> None:
 
 def test_autocast_around_the_forward_only() -> None:
     """The backward runs outside; what it replays runs under the forward's autocast state."""
-    plain, budgeted = twins(Smooth(), INPUTS)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        plain, budgeted = twins(Smooth(), INPUTS)
     for module in (plain, budgeted):
         for seed in range(3):
             torch.manual_seed(seed)

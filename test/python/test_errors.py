@@ -1,11 +1,13 @@
 """What cannot be done is said clearly, and leaves everything as it was."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import recals
 import torch
+from command import failure, inputs_of, recals_opt
 from support import Net, assert_same, features, net, rewrite, smallest_budget, step, twins
 from torch import Tensor, nn
 
@@ -170,6 +172,38 @@ def test_training_with_other_shapes_is_an_error_that_shows_both(wrong: Tensor) -
         assert re.search(r"\D+".join(map(str, wrong.shape)), message), "the shape that was given is shown"
     # Nothing is left broken.
     assert_same(step(plain, (features(),)), step(budgeted, (features(),)))
+
+
+def test_training_under_another_autocast_than_planned_is_an_error_that_says_so(tmp_path: Path) -> None:
+    def lower() -> torch.autocast:
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+
+    outside = rewrite(net(), (features(),))
+    with lower():
+        inside = rewrite(net(), (features(),))
+        with torch.no_grad():
+            outside(features())
+        with pytest.raises(
+            RuntimeError, match=r"got .* under autocast\(cpu: bf16\)\. .* inside the torch.autocast block"
+        ):
+            outside(features())
+        with (
+            torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False),
+            pytest.raises(RuntimeError, match="uncac"),
+        ):
+            inside(features())
+        with torch.autocast("cpu", enabled=False):
+            outside(features()).sum().backward()
+    with pytest.raises(RuntimeError, match=r"made for inputs .* under autocast\(cpu: bf16\), but"):
+        inside(features())
+    with pytest.raises(RuntimeError, match=r"under autocast\(cpu: bf16\), not for"):
+        recals.estimate(inside, (features(),))
+    # A file knows what it was planned for.
+    inside.save(tmp_path / "inside.pt")
+    assert "within the budget" in recals_opt(tmp_path / "inside.pt", "--check").stdout
+    assert "not for" in failure(tmp_path / "inside.pt", "--check", *inputs_of((features(),)), expect=1)
+    with lower():
+        torch.jit.load(tmp_path / "inside.pt")(features()).sum().backward()
 
 
 @pytest.mark.parametrize("rows", [1, 64, 128, 300])

@@ -74,6 +74,19 @@ def test_a_format_that_is_read_trains(number: int) -> None:
     assert "within the budget" in recals_opt(FILES[number], "--check").stdout
 
 
+@pytest.mark.parametrize("number", range(OLDEST, OWN + 1))
+def test_formats_before_the_third_train_under_any_autocast(number: int) -> None:
+    module = torch.jit.load(FILES[number])
+    prepare_gradients(module)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        if number < 3:
+            module(features()).sum().backward()
+            assert recals.estimate(module, (features(),)).peak["cpu"] > 0
+        else:
+            with pytest.raises(RuntimeError, match="inside the torch.autocast block"):
+                module(features())
+
+
 @pytest.mark.parametrize("number", sorted({*FILES, 0, OLDEST - 1, OWN + 1} - {*range(OLDEST, OWN + 1)}))
 def test_another_format_is_refused_with_the_way_out(number: int, tmp_path: Path) -> None:
     file = FILES.get(number) or with_format(FILES[OWN], number, tmp_path / "other.pt")

@@ -3,7 +3,6 @@
 What it prints, and the errors of each stage, are goldens (test/golden).
 """
 
-import contextlib
 import json
 import os
 import random
@@ -17,14 +16,12 @@ import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import models
 import pytest
 import recals
 import torch
 import training
-import zoo
 from command import COMMAND, failure, inputs_of, recals_opt, spec_of
-from conftest import ROOT, threads_for
+from conftest import ROOT
 from support import assert_same, features, net, step
 from torch import Tensor, nn
 
@@ -49,66 +46,7 @@ def rewritten(saved: Path) -> Path:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The main job, one process after the other
-
-
-class Files(NamedTuple):
-    plain: dict[str, Path]
-    out: dict[str, Path]
-    trained: dict[str, dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """Every model at 50 % (or its smallest budget) by recals-opt, then trained in one other process."""
-    folder = tmp_path_factory.mktemp("models")
-    plain, out = {}, {}
-    for name in models.MAIN:
-        workload = models.build(name, "small")
-        plain[name], out[name] = folder / f"{name}.pt", folder / f"{name}.small.pt"
-        torch.jit.script(workload.module).save(plain[name])
-        inputs = inputs_of(workload.make_batch(0)[0])
-        done = recals_opt(plain[name], *inputs, "--budget=50%", "-o", out[name], expect=None)
-        assert done.returncode == 0, (name, done.stderr)
-    results = folder / "results.pt"
-    trainer = [sys.executable, "-W", "ignore", str(HERE / "train_files.py"), str(results)]
-    subprocess.run([*trainer, *(f"{name}={path}" for name, path in out.items())], check=True, timeout=300)
-    return Files(plain, out, torch.load(results))
-
-
-@pytest.mark.parametrize("name", models.MAIN)
-def test_plan_is_that_of_the_python_api_byte_for_byte(files: Files, name: str) -> None:
-    workload = models.build(name, "small")
-    expected = recals.optimize(torch.jit.script(workload.module), workload.make_batch(0)[0], "50%")
-    assert recals_opt(files.out[name], "--emit=plan").stdout == expected.recals_plan
-
-
-@pytest.mark.parametrize("name", models.MAIN)
-def test_file_trains_elsewhere_within_the_budget_and_with_the_same_bits(files: Files, name: str) -> None:
-    torch.set_num_threads(threads_for(name))
-    plain = training.plain(models.build(name, "small"))
-    plain.gradients(0)()
-    trained = files.trained[name]
-    assert training.differing(dict(training.named_gradients(plain.module)), trained["gradients"]) == []
-    (device,) = recals.plan_of(torch.jit.load(files.out[name]))["devices"]
-    assert trained["peak"] <= device["budget"]
-    assert trained["recomputed_nodes"] + trained["unpacks"] > 0
-
-
-@pytest.mark.parametrize("name", ["swin_t", "t5", "deit", "mixed"])
-def test_plan_of_a_model_of_the_zoo_is_that_of_the_python_api(name: str, tmp_path: Path) -> None:
-    """Scripted and traced, from libraries, under autocast."""
-    specimen = zoo.ZOO[name]()
-    module = specimen.captured()
-    module.save(tmp_path / "module.pt")
-    command = [tmp_path / "module.pt", *inputs_of(specimen.inputs), "--budget=75%", "--emit=plan"]
-    autocast = contextlib.nullcontext()
-    if specimen.autocast is not None:
-        command.append("--autocast=bf16")
-        autocast = torch.autocast("cpu", dtype=specimen.autocast)
-    with autocast:
-        expected = recals.optimize(module, specimen.inputs, "75%").recals_plan
-    assert recals_opt(*command).stdout == expected
+# Files that train, and their plans; the models of examples/zoo.py are in test_zoo.py
 
 
 @pytest.mark.smoke

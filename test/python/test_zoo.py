@@ -1,15 +1,20 @@
-"""Two dozen models: predicted peaks are never below the measured ones and close, plain and at half the memory."""
+"""Two dozen models: predicted peaks are never below the measured ones and close, plain and at half the memory; and what
+recals-opt makes of their files trains in another process to the same bits."""
 
-import contextlib
 import copy
+import json
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import recals
-import torch
 import training
+from command import begin, inputs_of
 from torch import nn
 from zoo import ZOO, Specimen
 
@@ -31,33 +36,35 @@ ratios: dict[str, tuple[float, float]] = {}
 """Of the models that have been through `test_zoo`: plain, at half."""
 
 
-def autocast(specimen: Specimen) -> contextlib.AbstractContextManager[Any]:
-    return torch.autocast("cpu", specimen.autocast) if specimen.autocast else contextlib.nullcontext()
+@dataclass
+class Rewritten:
+    """A file of recals-opt, and what its training must come to."""
+
+    file: Path
+    budget: int
+    gradients: dict[str, str]
+    """Digests, by name."""
 
 
-def step(specimen: Specimen, module: nn.Module) -> Callable[[], Any]:
-    """One step without the update, gradients zeroed and the random stream seeded when it is called."""
-
-    def run() -> None:
-        with autocast(specimen):
-            loss = specimen.loss(module(*specimen.inputs))
-        loss.backward()
-
-    training.zero_gradients(module)
-    torch.manual_seed(1)
-    return run
+files: dict[str, Rewritten] = {}
+"""Of the models that have been through `test_zoo`."""
 
 
-def measured(specimen: Specimen, module: nn.Module) -> int:
-    """The peak of the second step: the first one fills caches of weights."""
-    training.prepare_gradients(module)
-    step(specimen, module)()
-    return training.measured_peak(step(specimen, module))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("zoo")
+
+
+def plan_in(file: Path) -> str:
+    """The plan in the extra files of an archive."""
+    with zipfile.ZipFile(file) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/extra/recals_plan.json")]
+        return archive.read(name).decode()
 
 
 def held(specimen: Specimen, module: nn.Module) -> int:
     with recals.track_memory() as memory:
-        with autocast(specimen):
+        with specimen.casting():
             output = module(*specimen.inputs)
             live = memory.live["cpu"]  # in the block: when it is left, the casts of weights go
         del output
@@ -69,19 +76,24 @@ def smoke(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", [smoke(name) for name in ZOO])
-def test_zoo(name: str, record_property: Callable[[str, object], None]) -> None:
+def test_zoo(name: str, folder: Path, record_property: Callable[[str, object], None]) -> None:
     specimen = ZOO[name]()
     eager = copy.deepcopy(specimen.module)
     captured = specimen.captured()
-    with autocast(specimen):
+    captured.save(folder / "plain.pt")
+    with specimen.casting():
         report = recals.estimate(captured, specimen.inputs)
         budgeted, met = training.optimize_or_smallest(captured, specimen.inputs, "50%")
         # A trace is not what the eager module does step by step: its plain step is the trace, nothing recomputed.
         plain = recals.optimize(captured, specimen.inputs, 2**60) if specimen.traced else eager
     line = training.cpu_plan(budgeted)
+    file = folder / f"{name}.pt"
+    casts = ["--autocast=bf16"] if specimen.autocast else []
+    asked = "50%" if met else line["budget"]
+    command = begin(folder / "plain.pt", *inputs_of(specimen.inputs), f"--budget={asked}", *casts, "-o", file)
 
-    whole = Bytes(report.peak["cpu"], measured(specimen, plain))
-    half = Bytes(line["peak"], measured(specimen, budgeted))
+    whole = Bytes(report.peak["cpu"], specimen.measured_peak(plain))
+    half = Bytes(line["peak"], specimen.measured_peak(budgeted))
     budget = f"{line['budget'] / line['plain_peak']:4.0%}{' ' if met else '*'}"
     record_property(
         "table",
@@ -97,10 +109,15 @@ def test_zoo(name: str, record_property: Callable[[str, object], None]) -> None:
 
     training.prepare_gradients(eager)
     training.prepare_gradients(budgeted)
-    step(specimen, eager)()
-    step(specimen, budgeted)()
+    specimen.step(eager)()
+    specimen.step(budgeted)()
     assert training.differing_gradients(eager, budgeted) == []
     ratios[name] = (whole.ratio, half.ratio)
+
+    _, said = command.communicate(timeout=120)
+    assert command.returncode == 0, said
+    assert plan_in(file) == budgeted.recals_plan, "recals-opt plans as the Python API does, byte for byte"
+    files[name] = Rewritten(file, line["budget"], training.digests(training.named_gradients(eager)))
 
 
 def test_most_of_the_zoo_is_predicted_closely() -> None:
@@ -109,3 +126,22 @@ def test_most_of_the_zoo_is_predicted_closely() -> None:
     for plain_or_half in (0, 1):
         close = [name for name in ratios if ratios[name][plain_or_half] <= CLOSE]
         assert len(close) >= 2 / 3 * len(ratios)
+
+
+def test_files_of_recals_opt_train_in_another_process() -> None:
+    """Gradients are the plain module's bit for bit, and peaks within the budgets."""
+    if not files:
+        pytest.skip("no model was run")
+    trainer = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("train_files.py"))]
+    done = subprocess.run(
+        [*trainer, *(f"{name}={made.file}" for name, made in files.items())],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=600,
+    )
+    trained = json.loads(done.stdout)
+    for name, made in files.items():
+        assert trained[name]["gradients"] == made.gradients, name
+        assert trained[name]["peak"] <= made.budget, name
+        assert trained[name]["recomputed_nodes"] + trained[name]["unpacks"] > 0, name

@@ -1,10 +1,11 @@
 """Trains rewritten files in a process that knows nothing but them and `import recals`.
 
-usage: train_files.py OUT NAME=FILE...     names are those of examples/models.py
+usage: train_files.py NAME=FILE...     names are those of examples/zoo.py
 
-For each: gradients and peak of step 0, and how many nodes were recomputed, saved to OUT.
+Prints JSON: of each the digests of the gradients of a step, its peak in bytes, what was recomputed and unpacked.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -14,28 +15,29 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "examples"))
 
-import models  # noqa: E402
 import training  # noqa: E402
 from conftest import threads_for  # noqa: E402
+from zoo import ZOO  # noqa: E402
 
 
-def main(out: str, files: list[str]) -> None:
+def main(files: list[str]) -> None:
     results = {}
     for entry in files:
         name, _, file = entry.partition("=")
-        torch.set_num_threads(threads_for(name))
-        trainee = training.Trainee(models.build(name, "small"), torch.jit.load(file))
+        torch.set_num_threads(threads_for(f"test_zoo[{name}]"))
+        specimen, module = ZOO[name](), torch.jit.load(file)
+        peak = specimen.measured_peak(module)
         recals.reset_counters()
-        peak = training.measured_peak(trainee.gradients(0))
-        gradients = {key: gradient.clone() for key, gradient in training.named_gradients(trainee.module)}
+        specimen.step(module)()
+        counted = recals.counters()
         results[name] = {
+            "gradients": training.digests(training.named_gradients(module)),
             "peak": peak,
-            "recomputed_nodes": recals.counters()["recomputed_nodes"],
-            "unpacks": recals.counters()["unpacks"],
-            "gradients": gradients,
+            "recomputed_nodes": counted["recomputed_nodes"],
+            "unpacks": counted["unpacks"],
         }
-    torch.save(results, out)
+    json.dump(results, sys.stdout)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1:])

@@ -1,0 +1,208 @@
+/// Several threads in Recals' own code: analysis, training, one module, one autograd graph, modules that come and go.
+/// Small, since the thread sanitizer runs it, too (./dev sanitize); test/python/test_threads.py trains longer.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <mutex>
+#include <thread>
+
+#include "runtime/counters.h"
+#include "test/unit/step.h"
+
+namespace recals::testing {
+namespace {
+
+constexpr int kThreads = 4;
+
+/// Runs `work(0)`, `work(1)`, ... in threads that begin at once; an exception in one of them is a failure.
+void in_threads(const std::function<void(int)>& work) {
+  std::barrier together(kThreads);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      together.arrive_and_wait();
+      try {
+        work(t);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "thread " << t << ": " << error.what();
+      }
+    });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+}
+
+/// Nothing random: values, views, statistics, masks, signs and a skip connection.
+torch::jit::Module chain() {
+  return module_of(
+      {{"w", {16, 16}}, {"v", {16, 16}}, {"g", {16}}, {"b", {16}}},
+      "def forward(self, x):\n"
+      "  y = torch.relu(torch.matmul(x, self.w))\n"
+      "  y = torch.layer_norm(torch.add(y, torch.tanh(torch.linear(y, self.v))), [16], self.g, self.b)\n"
+      "  z = torch.gelu(torch.masked_fill(y, torch.gt(y, 0.5), 1.0))\n"
+      "  return torch.matmul(torch.sigmoid(z), self.w), torch.exp(torch.tanh(y))\n");
+}
+
+/// Made before threads begin: their parameters come from the one generator that all threads share.
+std::vector<torch::jit::Module> chains(int count) {
+  std::vector<torch::jit::Module> modules;
+  std::generate_n(std::back_inserter(modules), count, chain);
+  return modules;
+}
+
+at::Tensor input_of(int number) {
+  return at::arange(8 * 16, at::kFloat).reshape({8, 16}).mul(0.01 * (number + 1)).sin();
+}
+
+std::vector<at::Tensor> parameters_of(const torch::jit::Module& module) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& parameter : module.parameters()) {
+    parameters.push_back(parameter);
+  }
+  return parameters;
+}
+
+at::Tensor loss_of(const std::vector<at::Tensor>& outputs) {
+  at::Tensor loss;
+  for (const auto& output : outputs) {
+    loss = loss.defined() ? loss + output.sum() : output.sum();
+  }
+  return loss;
+}
+
+std::vector<at::Tensor> gradients_of(
+    const torch::jit::Module& module,
+    const std::shared_ptr<const Program>& program,
+    const at::Tensor& input) {
+  return torch::autograd::grad({loss_of(run(program, module._ivalue(), {input}))}, parameters_of(module));
+}
+
+bool same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) { return x.equal(y); });
+}
+
+/// Packs what can be packed and recomputes the rest.
+plan::Choice tightest(const plan::Storage& storage) {
+  return storage.packs.empty() ? plan::Fate::Recompute : plan::Fate::Pack;
+}
+
+struct Prepared {
+  torch::jit::Module module;
+  Analysis analysis = analyse(module, "forward", {input_of(0)});
+  std::shared_ptr<const Program> plain = Program::compile(analysis.flat.graph);
+  std::shared_ptr<const Program> program = program_under(analysis, plan_of_choices(analysis, tightest), false);
+};
+
+TEST(Threads, AnalyseAndTrainEachItsOwnModule) {
+  const Prepared reference{chain()};
+  std::vector<std::vector<at::Tensor>> expected;
+  for (int number = 0; number < kThreads; ++number) {
+    expected.push_back(gradients_of(reference.module, reference.plain, input_of(number)));
+  }
+  const auto modules = chains(kThreads);
+  in_threads([&](int thread) {
+    const Prepared own{modules[thread]};
+    EXPECT_EQ(own.analysis.sizes.peak, reference.analysis.sizes.peak);
+    for (int number = 0; number < kThreads; ++number) {
+      EXPECT_TRUE(same(gradients_of(own.module, own.program, input_of(number)), expected[number]));
+    }
+  });
+}
+
+TEST(Threads, ShareAModule) {
+  const Prepared shared{chain()};
+  const auto expected = gradients_of(shared.module, shared.plain, input_of(1));
+  reset_counters();
+  gradients_of(shared.module, shared.program, input_of(1));
+  const auto once = counters().recomputed_nodes.load();
+  reset_counters();
+  in_threads([&](int) {
+    for (int step = 0; step < 10; ++step) {
+      EXPECT_TRUE(same(gradients_of(shared.module, shared.program, input_of(1)), expected));
+    }
+  });
+  EXPECT_EQ(counters().recomputed_nodes.load(), 10 * kThreads * once);
+}
+
+TEST(Threads, WalkOneGraph) {
+  const Prepared shared{chain()};
+  const auto parameters = parameters_of(shared.module);
+  const auto expected = gradients_of(shared.module, shared.plain, input_of(1));
+  for (int round = 0; round < 5; ++round) {
+    auto outputs = run(shared.program, shared.module._ivalue(), {input_of(1)});
+    const auto loss = loss_of(outputs);
+    outputs.clear();
+    in_threads([&](int) {
+      for (int walk = 0; walk < 4; ++walk) {
+        EXPECT_TRUE(same(torch::autograd::grad({loss}, parameters, {}, /*retain_graph=*/true), expected));
+      }
+    });
+  }
+}
+
+TEST(Threads, LetGoOfSlotsWhileAnotherReplays) {
+  const Prepared shared{chain()};
+  const auto parameters = parameters_of(shared.module);
+  auto gradient = [&](const at::Tensor& output) { return torch::autograd::grad({output.sum()}, {parameters[0]})[0]; };
+  const auto expected = gradient(run(shared.plain, shared.module._ivalue(), {input_of(1)})[0]);
+  auto tracker = MemoryTracker::start(false);
+  for (int round = 0; round < 50; ++round) {
+    auto outputs = run(shared.program, shared.module._ivalue(), {input_of(1)});
+    auto first = std::move(outputs[0]);
+    auto second = std::move(outputs[1]);
+    outputs.clear();
+    std::barrier together(2);
+    std::thread other([&] {
+      together.arrive_and_wait();
+      second.reset();
+    });
+    together.arrive_and_wait();
+    EXPECT_TRUE(gradient(first).equal(expected));
+    other.join();
+  }
+  tracker->stop();
+}
+
+TEST(Threads, BackwardsElsewhereThanTheForwards) {
+  const Prepared shared{chain()};
+  const auto parameters = parameters_of(shared.module);
+  const auto expected = gradients_of(shared.module, shared.plain, input_of(2));
+  std::vector<at::Tensor> losses;
+  std::mutex mutex;
+  in_threads([&](int) {
+    for (int step = 0; step < 10; ++step) {
+      auto loss = loss_of(run(shared.program, shared.module._ivalue(), {input_of(2)}));
+      {
+        const std::lock_guard<std::mutex> lock(mutex);
+        losses.push_back(std::move(loss));
+        loss = losses.front();
+        losses.erase(losses.begin());
+      }
+      EXPECT_TRUE(same(torch::autograd::grad({loss}, parameters), expected));
+    }
+  });
+}
+
+TEST(Threads, RewriteModulesThatComeAndGo) {
+  // Calls go through recals::checkpoint, whose table of programs all modules share.
+  const Prepared reference{chain()};
+  const auto expected = gradients_of(reference.module, reference.plain, input_of(0));
+  auto modules = chains(3 * kThreads);
+  in_threads([&](int thread) {
+    for (int round = 0; round < 3; ++round) {
+      const auto module = std::move(modules[3 * thread + round]);
+      plan::Limit limit;
+      limit.fraction = 0.9 + 0.02 * thread;
+      auto rewritten = optimise(module, "forward", {input_of(0)}, {.limits = {{"", limit}}});
+      const auto outputs = rewritten.forward({input_of(0)}).toTupleRef().elements();
+      const auto loss = loss_of({outputs[0].toTensor(), outputs[1].toTensor()});
+      EXPECT_TRUE(same(torch::autograd::grad({loss}, parameters_of(rewritten)), expected));
+    }
+  });
+}
+
+} // namespace
+} // namespace recals::testing
