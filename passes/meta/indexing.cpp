@@ -99,6 +99,18 @@ at::Tensor col2im(
 
 // --- grids -------------------------------------------------------------------------------------------------------------
 
+/// A point of the input for each one of the output. LibTorch's form puts a grid together on a meta device of its own.
+at::Tensor affine_grid_generator(const at::Tensor& theta, at::IntArrayRef size, bool /*align_corners*/) {
+  TORCH_CHECK(
+      (size.size() == 4 || size.size() == 5) && theta.dim() == 3,
+      "affine_grid_generator: sizes of 4 or 5 dimensions, not ",
+      size);
+  at::DimVector sizes(size);
+  sizes.erase(sizes.begin() + 1); // the channels
+  sizes.push_back(static_cast<int64_t>(size.size()) - 2);
+  return make(theta, sizes);
+}
+
 at::Tensor grid_sampler(
     const at::Tensor& input,
     const at::Tensor& grid,
@@ -176,6 +188,7 @@ void add_indexing_kernels(MetaRegistrar& registrar) {
   registrar.add("unfold_backward", &unfold_backward);
   registrar.add("im2col", &im2col);
   registrar.add("col2im", &col2im);
+  registrar.add("affine_grid_generator", &affine_grid_generator);
   registrar.add("grid_sampler_2d", &grid_sampler);
   registrar.add("grid_sampler_2d_backward", &grid_sampler_backward);
   registrar.add("grid_sampler_3d", &grid_sampler);

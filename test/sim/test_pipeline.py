@@ -1,5 +1,6 @@
 """One model over three devices and the host: a budget for each device, held by the device itself, and the same bits."""
 
+import contextlib
 import copy
 import threading
 import time
@@ -12,7 +13,7 @@ import sim
 import torch
 from pipeline import DEVICES, assert_same, pipeline, planned, random_states, rewritten, smallest_budgets, step, tokens
 from torch import Tensor, nn
-from training import differing, prepare_gradients
+from training import cloned, differing, named_gradients, prepare_gradients
 
 INPUTS = (tokens(),)
 
@@ -177,6 +178,42 @@ def test_the_backward_of_each_device_has_its_own_thread(tightest: dict[str, int]
     step(budgeted, *INPUTS, seed=0)
     assert set(threads) == set(DEVICES)
     assert len(set.union(*threads.values())) == len(DEVICES)
+
+
+def test_replays_run_on_the_streams_of_the_forward(tightest: dict[str, int]) -> None:
+    """Forward on side streams, backward called on the default ones. Whatever is not ordered the fixture finds."""
+    plain = pipeline()
+    prepare_gradients(plain)
+    budgeted = rewritten(plain, INPUTS, tightest)
+    streams = [torch.Stream(device) for device in DEVICES[1:]]
+
+    def launches(module: nn.Module) -> tuple[list[int], list[int]]:
+        """By the step, on the default and on the side stream of each device."""
+        for index, stream in enumerate(streams):
+            torch.accelerator.synchronize(index)
+            stream.wait_stream(torch.accelerator.current_stream(index))
+        before = [
+            (sim.launches(index, 0), sim.launches(index, stream.stream_id)) for index, stream in enumerate(streams)
+        ]
+        torch.manual_seed(2)
+        with contextlib.ExitStack() as side:
+            for stream in streams:
+                side.enter_context(stream)
+            loss = module(*INPUTS)
+        loss.backward()
+        for index in range(len(streams)):
+            torch.accelerator.synchronize(index)
+        after = [
+            (sim.launches(index, 0), sim.launches(index, stream.stream_id)) for index, stream in enumerate(streams)
+        ]
+        rows = [(b - a, d - c) for (a, c), (b, d) in zip(before, after, strict=True)]
+        return [row[0] for row in rows], [row[1] for row in rows]
+
+    on_default, on_side = launches(plain)
+    replayed_on_default, replayed_on_side = launches(budgeted)
+    assert replayed_on_default == on_default
+    assert all(more > less for more, less in zip(replayed_on_side, on_side, strict=True))
+    assert differing(*(cloned(named_gradients(module)) for module in (plain, budgeted))) == []
 
 
 class Copies(nn.Module):

@@ -217,6 +217,12 @@ void pooling(std::vector<Call>& calls) {
          "aten::replication_pad3d_backward",
          {make({2, 3, 8, 9, 10}), volume, ints({1, 1, 1, 1, 1, 1})}});
     calls.push_back({"channel_shuffle" + suffix, "aten::channel_shuffle", {make({2, 6, 4, 4}), 3}});
+    calls.push_back(
+        {"affine_grid_generator" + suffix, "aten::affine_grid_generator", {f({2, 2, 3}), ints({2, 3, 4, 5}), false}});
+    calls.push_back(
+        {"affine_grid_generator_3d" + suffix,
+         "aten::affine_grid_generator",
+         {f({2, 3, 4}), ints({2, 3, 4, 5, 6}), true}});
     calls.push_back({"grid_sampler_2d" + suffix, "aten::grid_sampler_2d", {x, f({2, 4, 5, 2}), 0, 0, false}});
     calls.push_back(
         {"grid_sampler_2d_backward" + suffix,
