@@ -194,8 +194,7 @@ TEST(Threads, RewriteModulesThatComeAndGo) {
   in_threads([&](int thread) {
     for (int round = 0; round < 3; ++round) {
       const auto module = std::move(modules[3 * thread + round]);
-      plan::Limit limit;
-      limit.fraction = 0.9 + 0.02 * thread;
+      const plan::Limit limit{plan::Limit::Kind::Share, 0, 0.9 + 0.02 * thread};
       auto rewritten = optimise(module, "forward", {input_of(0)}, {.limits = {{"", limit}}});
       const auto outputs = rewritten.forward({input_of(0)}).toTupleRef().elements();
       const auto loss = loss_of({outputs[0].toTensor(), outputs[1].toTensor()});
