@@ -156,12 +156,18 @@ std::string exact(int64_t bytes) {
   return plan::human_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
 }
 
-/// `smallest`: the smallest plan, run dry; `without_pins`: bytes per device of the one that follows no MUST.
+struct Smallest {
+  Planned planned;
+  std::vector<int64_t> floor; ///< bytes per device that no plan can be below
+};
+
+/// `without_pins`: bytes per device of the smallest plan that follows no MUST.
 [[noreturn]] void unreachable(
     const plan::StepGraph& step,
-    const Planned& smallest,
+    const Smallest& smallest,
     const std::vector<int64_t>& without_pins) {
-  const auto& budgets = smallest.budgets;
+  const auto& budgets = smallest.planned.budgets;
+  const auto& peaks = smallest.planned.peak;
   std::map<std::string, int64_t> works;
   std::map<std::string, int64_t> works_without_pins;
   size_t worst = 0; ///< the device that misses its budget by the largest factor
@@ -170,9 +176,9 @@ std::string exact(int64_t bytes) {
     if (budgets[d] == plan::kNoBudget) {
       continue;
     }
-    works[step.devices[d]] = smallest.peak[d];
+    works[step.devices[d]] = peaks[d];
     works_without_pins[step.devices[d]] = without_pins[d];
-    const double over = static_cast<double>(smallest.peak[d]) / static_cast<double>(std::max<int64_t>(budgets[d], 1));
+    const double over = static_cast<double>(peaks[d]) / static_cast<double>(std::max<int64_t>(budgets[d], 1));
     if (over > factor) {
       factor = over;
       worst = d;
@@ -186,11 +192,11 @@ std::string exact(int64_t bytes) {
   }
   throw BudgetUnreachable(
       "recals: no plan fits into " + exact(budgets[worst]) + " on " + step.devices[worst] +
-          ". The smallest budget that works is " + exact(smallest.peak[worst]) + others + "; what sets it is " +
-          at_of(step, smallest.plan.predicted.peak[worst]) + "." +
-          (without_pins[worst] < smallest.peak[worst]
-               ? " Without the pins it would be " + exact(without_pins[worst]) + "."
-               : ""),
+          ". The smallest budget that works is " + exact(peaks[worst]) + others + "; what sets it is " +
+          at_of(step, smallest.planned.plan.predicted.peak[worst]) + "." +
+          (without_pins[worst] < peaks[worst] ? " Without the pins it would be " + exact(without_pins[worst]) + "."
+               : peaks[worst] <= smallest.floor[worst] ? " No plan can be below it."
+                                                       : ""),
       works,
       works_without_pins);
 }
@@ -230,15 +236,20 @@ std::optional<size_t> first_over(const std::vector<int64_t>& peaks, const std::v
   return std::nullopt;
 }
 
-/// The smallest plan: as little as possible wherever there is a limit.
-plan::Plan smallest_plan(const plan::StepGraph& step, std::vector<int64_t> budgets) {
-  for (auto& budget : budgets) {
+/// As little as possible wherever there is a limit, run dry. `step`: that of the analysis, or with other policies.
+Smallest smallest_plan(const Analysis& analysis, const plan::StepGraph& step, const std::vector<int64_t>& budgets) {
+  auto asked = budgets;
+  for (auto& budget : asked) {
     budget = budget == plan::kNoBudget ? budget : 0;
   }
-  const auto reason = std::get<plan::Infeasible>(plan::choose(step, budgets));
+  const auto reason = std::get<plan::Infeasible>(plan::choose(step, asked));
   auto choice = plan::choose(step, reason.smallest);
   TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
-  return std::move(std::get<plan::Plan>(choice));
+  Smallest smallest{try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets), {}};
+  for (const auto& point : reason.floor) {
+    smallest.floor.push_back(point.bytes);
+  }
+  return smallest;
 }
 
 bool has_must(const plan::StepGraph& step) {
@@ -250,7 +261,7 @@ bool has_must(const plan::StepGraph& step) {
 std::vector<int64_t> smallest_peaks_without_pins(const Analysis& analysis, const std::vector<int64_t>& budgets) {
   auto free = analysis.sizes.step;
   TORCH_INTERNAL_ASSERT(!plan::set_policies(free, {}));
-  return try_out(analysis, smallest_plan(free, budgets), budgets).peak;
+  return smallest_plan(analysis, free, budgets).planned.peak;
 }
 
 } // namespace
@@ -260,7 +271,7 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   auto budgets = budgets_of(options, step.devices, analysis.sizes.peak, analysis.module);
   if (std::find(budgets.begin(), budgets.end(), kSmallest) != budgets.end()) {
     // What the error for a budget of nothing would say, so that this number of bytes gives the same plan.
-    const auto smallest = try_out(analysis, smallest_plan(step, budgets), budgets).peak;
+    const auto smallest = smallest_plan(analysis, step, budgets).planned.peak;
     for (size_t d = 0; d < budgets.size(); ++d) {
       budgets[d] = budgets[d] == kSmallest ? smallest[d] : budgets[d];
     }
@@ -285,11 +296,12 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
       }
     }
   }
-  auto smallest = try_out(analysis, smallest_plan(step, budgets), budgets);
-  if (first_over(smallest.peak, budgets)) {
-    unreachable(step, smallest, has_must(step) ? smallest_peaks_without_pins(analysis, budgets) : smallest.peak);
+  auto smallest = smallest_plan(analysis, step, budgets);
+  const auto& peaks = smallest.planned.peak;
+  if (first_over(peaks, budgets)) {
+    unreachable(step, smallest, has_must(step) ? smallest_peaks_without_pins(analysis, budgets) : peaks);
   }
-  return smallest;
+  return std::move(smallest.planned);
 }
 
 void measure_again(const Analysis& analysis, Planned& planned) {
@@ -367,7 +379,8 @@ Report report_of(
   }
   const auto& signature = analysis.flat.signature;
   TORCH_CHECK(
-      step.signature == (step.format < ops::kFirstFormatWithAutocast ? AutocastState::parse(signature).first : signature),
+      step.signature ==
+          (step.format < ops::kFirstFormatWithAutocast ? AutocastState::parse(signature).first : signature),
       "recals: the plan of this module was made for ",
       step.signature,
       ", not for ",

@@ -33,7 +33,8 @@ template <typename Word, typename Set>
 void pack_block(const Word* in, char* out, const Set& set) {
   Lanes<Word> block{};
   for (int bit = 0; bit < kBits<Word>; ++bit) {
-    block |= set(load<Word>(in + bit * kWords<Word>)) & static_cast<Word>(Word{1} << bit);
+    const auto mask = static_cast<Word>(Word{1} << bit);
+    block |= set(load<Word>(in + bit * kWords<Word>)) & mask;
   }
   std::memcpy(out, &block, kBlockBytes);
 }
@@ -56,7 +57,8 @@ template <typename Word>
 void unpack_block(const char* in, Word zero, Word one, Word* out) {
   const auto block = load<Word>(in);
   for (int bit = 0; bit < kBits<Word>; ++bit) {
-    const auto set = (Lanes<Word>)((block & static_cast<Word>(Word{1} << bit)) != Word{0});
+    const auto mask = static_cast<Word>(Word{1} << bit);
+    const auto set = (Lanes<Word>)((block & mask) != Word{0});
     const Lanes<Word> lanes = (set & one) | (~set & zero);
     std::memcpy(out + bit * kWords<Word>, &lanes, sizeof(lanes));
   }

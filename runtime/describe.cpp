@@ -158,7 +158,8 @@ void add_device_types(const c10::IValue& value, std::set<c10::DeviceType>& types
 std::string describe_step(const c10::IValue& module, const c10::IValue& inputs, std::optional<c10::Device> as) {
   auto text = describe(inputs, as);
   const auto autocast = AutocastState::current();
-  if (std::any_of(autocast.devices.begin(), autocast.devices.end(), [](const auto& device) { return device.enabled; })) {
+  if (std::any_of(
+          autocast.devices.begin(), autocast.devices.end(), [](const auto& device) { return device.enabled; })) {
     std::set<c10::DeviceType> types;
     if (as) {
       types.insert(as->type());

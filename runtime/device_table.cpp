@@ -7,6 +7,14 @@
 
 namespace recals {
 
+namespace {
+
+c10::Device stand_in_of(int number) {
+  return number == 0 ? c10::Device(c10::kMeta) : c10::Device(c10::kMeta, static_cast<c10::DeviceIndex>(number));
+}
+
+} // namespace
+
 c10::Device DeviceTable::with_index(c10::Device device) {
   if (device.is_cpu()) {
     return c10::kCPU;
@@ -37,7 +45,7 @@ c10::Device DeviceTable::stand_in(c10::Device device) {
   if (device.is_meta()) {
     return device;
   }
-  return {c10::kMeta, static_cast<c10::DeviceIndex>(add(device))};
+  return stand_in_of(add(device));
 }
 
 c10::Device DeviceTable::stand_in(c10::Device device) const {
@@ -46,7 +54,7 @@ c10::Device DeviceTable::stand_in(c10::Device device) const {
   }
   const int number = number_of(device);
   TORCH_CHECK(number >= 0, "recals: the step does not use ", device);
-  return {c10::kMeta, static_cast<c10::DeviceIndex>(number)};
+  return stand_in_of(number);
 }
 
 c10::Device DeviceTable::real(c10::Device device) const {

@@ -1,6 +1,7 @@
 #pragma once
 
-/// The devices of a step, numbered. In a dry run the tensors of the i-th are on meta:i.
+/// The devices of a step, numbered. In a dry run the tensors of the first are on "meta", those of the i-th other on meta:i.
+/// LibTorch has code that knows the one and not the other, so that a step on one device takes no risk.
 
 #include <optional>
 #include <vector>

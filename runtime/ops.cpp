@@ -91,7 +91,8 @@ std::string why_different(const std::string& expected, const std::string& actual
            "recals.optimize with example inputs that require grad as in training";
   }
   if (AutocastState::parse(without_grad(actual)).first == AutocastState::parse(without_grad(expected)).first) {
-    return ". Under autocast a step casts, and holds something else: call recals.optimize inside the torch.autocast block "
+    return ". Under autocast a step casts, and holds something else: call recals.optimize inside the torch.autocast "
+           "block "
            "that the forward runs in, or outside of any";
   }
   return "";

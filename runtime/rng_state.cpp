@@ -69,7 +69,7 @@ RngState RngState::stand_in(c10::Device device, const DeviceTable& devices) {
   // It is kept on the host, whose bytes count if the step uses it.
   const int host = devices.number_of(c10::kCPU);
   const int64_t size = host < 0 ? 0 : bytes(devices.real(device));
-  const c10::Device on(c10::kMeta, static_cast<c10::DeviceIndex>(std::max(host, 0)));
+  const c10::Device on = host < 0 ? device : devices.stand_in(c10::kCPU);
   GeneratorState state;
   state.bytes = at::empty({size}, at::TensorOptions().device(on).dtype(at::kByte));
   return {at::Generator(), std::move(state)};

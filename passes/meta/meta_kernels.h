@@ -11,8 +11,8 @@
 /// (the autograd engine carries it along). They take calls on meta tensors; all others go on to their device.
 ///
 /// Note [Devices on meta]
-/// A step may use several devices, and what matters is on which of them each byte is. Tensors of the i-th one are on
-/// meta:i (runtime/device_table.h). LibTorch carries the index along: a copy from meta:0 to meta:1 copies, a gradient is on the device of
+/// A step may use several devices, and what matters is on which of them each byte is. Tensors of the first are on
+/// "meta", those of the i-th other on meta:i (runtime/device_table.h). LibTorch carries the index along: a copy from meta:0 to meta:1 copies, a gradient is on the device of
 /// what it is the gradient of. Only the allocator does not hear of it. So the two ops that every allocation on meta goes
 /// through, empty and empty_strided, tell it which device they were asked for (meta_allocator.h).
 

@@ -83,7 +83,7 @@ def test_formats_before_the_third_train_under_any_autocast(number: int) -> None:
             module(features()).sum().backward()
             assert recals.estimate(module, (features(),)).peak["cpu"] > 0
         else:
-            with pytest.raises(RuntimeError, match="inside the torch.autocast block"):
+            with pytest.raises(RuntimeError, match=r"inside the torch\.autocast block"):
                 module(features())
 
 

@@ -12,12 +12,12 @@ const c10::Device kSecond(c10::kCUDA, 1);
 
 TEST(DeviceTable, NumbersDevicesInTheOrderInWhichTheyCome) {
   DeviceTable table;
-  EXPECT_EQ(table.stand_in(kSecond), c10::Device(c10::kMeta, 0));
+  EXPECT_EQ(table.stand_in(kSecond), c10::Device(c10::kMeta));
   EXPECT_EQ(table.stand_in(c10::kCPU), c10::Device(c10::kMeta, 1));
   EXPECT_EQ(table.add(c10::Device(c10::kCPU, 0)), 1) << "the CPU is one device, whatever its index";
   EXPECT_EQ(table.stand_in(c10::Device(c10::kMeta, 1)), c10::Device(c10::kMeta, 1));
-  EXPECT_EQ(table.real(c10::Device(c10::kMeta, 0)), kSecond);
-  EXPECT_EQ(table.real(c10::Device(c10::kMeta)), kSecond) << "without an index: the first";
+  EXPECT_EQ(table.real(c10::Device(c10::kMeta)), kSecond);
+  EXPECT_EQ(table.real(c10::Device(c10::kMeta, 1)), c10::Device(c10::kCPU));
   EXPECT_EQ(table.real(kFirst), kFirst);
   EXPECT_EQ(table.number_of(kFirst), -1);
   const DeviceTable& constant = table;

@@ -431,6 +431,12 @@ void the_rest(std::vector<Call>& calls) {
   calls.push_back({"dirichlet", "aten::_sample_dirichlet", {f({3, 4}), none}});
   calls.push_back({"bernoulli_out", "aten::bernoulli.out", {f({3, 4}), none, out()}});
   calls.push_back({"randperm_out", "aten::randperm.generator_out", {7, none, out(at::kLong)}});
+  calls.push_back({"arange_out", "aten::arange.start_out", {2, 17, 4, out(at::kLong)}});
+  calls.push_back({"arange_out down", "aten::arange.start_out", {5, -3, -2, out(at::kLong)}});
+  calls.push_back({"arange_out of floats", "aten::arange.start_out", {0.5, 3.0, 0.25, out(at::kFloat)}});
+  calls.push_back({"range_out", "aten::range.out", {0.5, 3.0, 0.25, out(at::kFloat)}});
+  calls.push_back({"linspace_out", "aten::linspace.out", {0.0, 1.0, 9, out(at::kFloat)}});
+  calls.push_back({"logspace_out", "aten::logspace.out", {0.0, 1.0, 9, 10.0, out(at::kFloat)}});
   calls.push_back({"fft_c2c", "aten::_fft_c2c", {c({3, 4, 5}), ints({1, 2}), 0, true}});
   calls.push_back({"fft_r2c", "aten::_fft_r2c", {f({3, 4, 5}), ints({1, 2}), 0, true}});
   calls.push_back({"fft_r2c_twosided", "aten::_fft_r2c", {f({3, 4, 5}), ints({2}), 0, false}});

@@ -94,7 +94,7 @@ TEST(RngState, OnMetaAStandInOfTheSameSizeIsKept) {
       static_cast<int64_t>(at::globalContext().defaultGenerator(c10::kCPU).get_state().storage().nbytes()));
   DeviceTable devices;
   devices.add(c10::kCPU);
-  const auto stand_in = RngState::stand_in(c10::Device(c10::kMeta, 0), devices);
+  const auto stand_in = RngState::stand_in(c10::Device(c10::kMeta), devices);
   stand_in.restore(); // nothing to restore, nothing thrown
   const RngGuard guard(stand_in);
   EXPECT_TRUE(stand_in.has_ended_alike());
