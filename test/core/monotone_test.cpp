@@ -18,7 +18,8 @@ int64_t level_of(const std::vector<PeakPoint>& peaks, const std::vector<int64_t>
   const int64_t top = *std::max_element(of.begin(), of.begin() + devices);
   int64_t level = 0;
   for (int d = 0; d < devices; ++d) {
-    level = std::max(level, (peaks[d].bytes * top + of[d] - 1) / of[d]);
+    const int64_t unit = std::max<int64_t>(of[d], 1); // a device that holds nothing
+    level = std::max(level, (peaks[d].bytes * top + unit - 1) / unit);
   }
   return level;
 }
