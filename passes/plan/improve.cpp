@@ -227,14 +227,36 @@ void Improver::pick_cache_from(std::mt19937_64& random) {
   }
 }
 
+/// When on several are cached that so far begin at the same time.
+void Improver::pick_cache_from_of_many(std::mt19937_64& random) {
+  const int s = options_.storages[draw(random, static_cast<int>(options_.storages.size()))];
+  const Choice one = step_.choice(s);
+  if (!is_dropped(one)) {
+    return;
+  }
+  const int from = draw(random, 4) == 0 ? Choice::kAlways : some_asking_node(s, random);
+  for (const int other : options_.storages) {
+    Choice choice = step_.choice(other);
+    const bool is_one = is_dropped(choice) && choice.cache_from == one.cache_from && choice.cache_from != from;
+    if (is_one && (other == s || draw(random, 4) != 0)) {
+      choice.cache_from = from;
+      changes_.push_back({other, choice});
+    }
+  }
+}
+
 /// One storage; a swap with one nearby that has another fate (a checkpoint moves); a run of neighbours to one fate; or
 /// when on something is cached.
 void Improver::pick(std::mt19937_64& random) {
   changes_.clear();
   const int count = static_cast<int>(options_.storages.size());
-  // Where nothing is nested, nesting pays rarely.
-  if (draw(random, nested_ ? 5 : 24) == 0) {
-    pick_cache_from(random);
+  // Where nothing is nested, nesting pays rarely; where there are few choices, there is time for everything.
+  if (is_small_ ? draw(random, 2) == 0 : draw(random, nested_ ? 5 : 24) == 0) {
+    if (is_small_ && draw(random, 5) == 0) {
+      pick_cache_from_of_many(random);
+    } else {
+      pick_cache_from(random);
+    }
     return;
   }
   const int kind = draw(random, 10);
@@ -292,11 +314,10 @@ void Improver::pick(std::mt19937_64& random) {
 State Improver::anneal(const Annealing& how) {
   const auto counts = [&] { return !how.counts || how.counts(); };
   State best = state_of(step_);
-  constexpr size_t kFew = 40; // so few that there is time for everything
-  nested_ = how.heat > kCold || options_.storages.size() < kFew ||
-      std::any_of(best.choices.begin(), best.choices.end(), [](const Choice& choice) {
-              return is_dropped(choice) && choice.cache_from != Choice::kAlways;
-            });
+  nested_ =
+      how.heat > kCold || is_small_ || std::any_of(best.choices.begin(), best.choices.end(), [](const Choice& choice) {
+        return is_dropped(choice) && choice.cache_from != Choice::kAlways;
+      });
   if (options_.storages.empty() || (how.until_it_fits && best.fits())) {
     return best;
   }
@@ -314,6 +335,9 @@ State Improver::anneal(const Annealing& how) {
       continue;
     }
     step_.change(changes_);
+    if (visit_) {
+      visit_();
+    }
     const double new_violation = step_.violation();
     const double more = static_cast<double>(step_.cost() - cost) / kForwardTicks + price * (new_violation - violation);
     const double luck = (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53;

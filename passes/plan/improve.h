@@ -51,7 +51,13 @@ struct Annealing {
 
 class Improver {
  public:
-  Improver(const Options& options, IncrementalSimulator& step) : options_(options), step_(step) {}
+  Improver(const Options& options, IncrementalSimulator& step)
+      : options_(options), step_(step), is_small_(options.storages.size() <= kSmall) {}
+
+  /// Called in every state that annealing tries.
+  void observe(std::function<void()> visit) {
+    visit_ = std::move(visit);
+  }
 
   /// Greedy: changes what lowers the violation most per second, until nothing is above a limit or nothing helps. Only
   /// storages with `frozen` 0, if it is not empty.
@@ -68,11 +74,14 @@ class Improver {
   double violation_change(const Change& change, int64_t& cost_change);
   void pick(std::mt19937_64& random);
   void pick_cache_from(std::mt19937_64& random);
+  void pick_cache_from_of_many(std::mt19937_64& random);
   Choice some_choice(int storage, std::mt19937_64& random) const;
   int some_asking_node(int storage, std::mt19937_64& random) const;
 
   const Options& options_;
   IncrementalSimulator& step_;
+  bool is_small_; ///< Note [Small steps]
+  std::function<void()> visit_;
   std::vector<Change> changes_;
   bool nested_ = false; ///< the plan that is annealed runs nodes more than once, or may have to
 };

@@ -62,4 +62,34 @@ bool Options::allows(int storage, Fate fate) const {
   return std::any_of(of[storage].begin(), of[storage].end(), [&](const Choice& c) { return c.fate == fate; });
 }
 
+std::vector<Choice> Options::every(const StepIndex& index, int storage) const {
+  std::vector<Choice> choices;
+  for (Choice choice : of[storage]) {
+    if (choice.fate == Fate::Keep) {
+      choices.push_back(choice);
+      continue;
+    }
+    const auto behind = std::lower_bound(asking.begin(), asking.end(), index.producer[storage]);
+    for (auto node = behind; node != asking.end(); ++node) {
+      choice.cache_from = *node;
+      choices.push_back(choice);
+    }
+    choice.cache_from = -1;
+    choices.push_back(choice);
+    if (behind == asking.end()) {
+      continue; // nothing behind it asks, so "always" is "never"
+    }
+    choices[choices.size() - 2].cache_from = Choice::kAlways; // what the last node asks for is all
+  }
+  return choices;
+}
+
+double Options::sets(const StepIndex& index) const {
+  double sets = 1;
+  for (const int s : storages) {
+    sets *= static_cast<double>(every(index, s).size());
+  }
+  return sets;
+}
+
 } // namespace recals::plan

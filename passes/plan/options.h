@@ -8,6 +8,9 @@
 
 namespace recals::plan {
 
+/// Note [Small steps]: they have at most so many choices to make.
+constexpr size_t kSmall = 40;
+
 struct Options {
   explicit Options(const StepIndex& index);
 
@@ -22,6 +25,10 @@ struct Options {
   int kinds = 0;
 
   bool allows(int storage, Fate fate) const;
+  /// `of`, with every `cache_from` that makes a difference.
+  std::vector<Choice> every(const StepIndex& index, int storage) const;
+  /// How many sets of choices there are, with every `cache_from` that makes a difference.
+  double sets(const StepIndex& index) const;
 };
 
 } // namespace recals::plan

@@ -4,8 +4,8 @@
 #include <cstdlib>
 
 #include "passes/plan/descent.h"
-#include "passes/plan/exhaustive.h"
 #include "passes/plan/planner.h"
+#include "passes/plan/small.h"
 
 namespace recals::plan {
 namespace {
@@ -88,10 +88,11 @@ Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const 
       limited.push_back(d);
     }
   }
-  // Budgets that fit one device each and not each other are hard to tell from those that fit: more is tried.
-  const double most_sets = limited.size() > 1 ? 8 * search.most_sets : search.most_sets;
-  if (std::optional<Found> found = try_all(index, options, budgets, most_sets)) {
-    return std::move(*found);
+  if (options.storages.size() <= search.most_archived) {
+    int64_t work = 0;
+    const Archive archive = plans_of_small_step(index, options, limited, search, work);
+    const Archived* const found = archive.cheapest_within(budgets);
+    return {found != nullptr, (found ? *found : archive.smallest()).choices, work};
   }
   if (limited.size() == 1) {
     return search_down(index, options, unit_of(index, limited[0]), budgets, search);
@@ -115,8 +116,17 @@ Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const 
 
 std::vector<std::vector<Choice>> frontier(const StepIndex& index, int device, const SearchOptions& search) {
   const Options options(index);
+  std::vector<std::vector<Choice>> plans;
+  if (options.storages.size() <= search.most_archived) {
+    int64_t work = 0;
+    const Archive archive = plans_of_small_step(index, options, {device}, search, work);
+    for (const Archived& plan : archive.plans()) {
+      plans.push_back(plan.choices);
+    }
+    return plans;
+  }
   Descent descent(index, options, unit_of(index, device), search);
-  std::vector<std::vector<Choice>> plans{descent.lowest().choices};
+  plans.push_back(descent.lowest().choices);
   while (descent.next()) {
     plans.push_back(descent.lowest().choices);
   }

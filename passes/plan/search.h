@@ -18,8 +18,10 @@ struct SearchOptions {
   /// Steps with more choices to make are not walked down level by level (Note [Anchors]), and their equal blocks are
   /// planned once (Note [Repeats]).
   size_t most_chained = 800;
-  /// Steps with fewer sets of choices than this have all of them tried.
-  double most_sets = 20'000;
+  /// Steps with at most so many choices to make are searched for all budgets at once (Note [Small steps]).
+  size_t most_archived = kSmall;
+  /// Of these, those with at most so many sets of choices have all of them tried.
+  double most_sets = 100'000;
 };
 
 inline int64_t work_of(const StepIndex& index, const SearchOptions& options) {

@@ -35,6 +35,9 @@ TEST(Monotone, BudgetsSweptFromTightToLoose) {
     SearchOptions quick;
     quick.tries_per_choice = 60;
     quick.most_work = 2'000'000;
+    if (seed % 3 != 0) {
+      quick.most_archived = 0; // the ways of steps with more choices
+    }
     if (seed % 3 == 1) {
       quick.most_chained = 0; // the ways of large steps
     }

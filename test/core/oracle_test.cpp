@@ -121,7 +121,7 @@ TEST(Oracle, PlansAreCloseToProvedOptima) {
     const std::vector<int64_t> budgets{plain.peak[0].bytes * draw(random, 45, 95) / 100};
     Simulator simulator(graph);
     SearchOptions heuristic;
-    heuristic.most_sets = 0;
+    heuristic.most_archived = 0; // as steps with more choices are planned
     const Found found = search(simulator.index(), budgets, heuristic);
     BranchAndBound oracle(graph, budgets, 150'000);
     simulator.run(found.choices);

@@ -109,7 +109,7 @@ TEST(Planner, NegativeTwin_WhereTheBudgetDoesNotBindNothingIsRecomputed) {
 }
 
 TEST(Planner, OneByteUnderThePlainPeakIsPlannedOrRefused) {
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < 18; ++seed) {
     const StepGraph graph = some_network(seed);
     Budgets budgets = plain_peaks(graph);
     --budgets[0];
@@ -123,7 +123,7 @@ TEST(Planner, OneByteUnderThePlainPeakIsPlannedOrRefused) {
 
 TEST(Planner, NeverOverBudget) {
   int fits = 0;
-  for (uint64_t seed = 0; seed < 80 && !HasFatalFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < 30 && !HasFatalFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const StepGraph graph = some_network(seed);
     Random random(seed);
@@ -144,13 +144,14 @@ TEST(Planner, NeverOverBudget) {
       EXPECT_GT(infeasible.at.bytes, budgets[infeasible.device]);
     }
   }
-  EXPECT_GT(fits, 45);
+  EXPECT_GT(fits, 17);
 }
 
 /// With little effort, so that there can be thousands, and on graphs that no model has.
 TEST(Planner, NeverOverBudgetOnThousands) {
   SearchOptions quick;
   quick.tries_per_choice = 5;
+  quick.most_work = 2'000'000;
   int fits = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
     const StepGraph graph = seed % 3 == 0 ? anything(seed) : some_network(seed);
@@ -409,7 +410,7 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
     ASSERT_TRUE(plan) << "a plan exists, seed " << seed;
     EXPECT_NEAR(plan->predicted.extra_seconds(), optimum, 1e-9) << "seed " << seed;
 
-    // What larger steps are planned with.
+    // What steps with more sets of choices are planned with.
     SearchOptions heuristic;
     heuristic.most_sets = 0;
     const Found found = search(index, budgets, heuristic);
@@ -451,11 +452,10 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
       smallest_found,
       smallest_asked,
       worst_smallest);
-  EXPECT_LE(missed, 4);
+  EXPECT_EQ(missed, 0);
   EXPECT_GT(nested, 2);
-  EXPECT_GE(optimal, graphs * 90 / 100);
-  EXPECT_LT(sum / planned, 1.03);
-  EXPECT_LT(worst_smallest, 1.05);
+  EXPECT_EQ(optimal, graphs);
+  EXPECT_EQ(smallest_found, smallest_asked);
 }
 
 /// Counted, because clocks tell more of the machine than of the planner; a unit is 20 to 40 ns.
