@@ -43,6 +43,7 @@ RULES: dict[str, tuple[str, ...]] = {
     ),
     "tools": ("<>", *ANY_TORCH, "nlohmann/", "CLI/", "sys/", "runtime/", "passes/", "tools/"),
     "test/core": ("<>", "nlohmann/", "gtest/", "gmock/", "passes/plan/", "test/core/"),
+    "test/oracle": ("<>", "nlohmann/", "passes/plan/", "test/core/"),
 }  # fmt: skip
 
 # Headers of LibTorch that bring Python: only the binding may. python_print.h prints TorchScript, without Python.
