@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import torch
-from torch.jit._recursive import wrap_cpp_module
 
 from recals._load import _C
 from recals.arguments import (
@@ -20,6 +19,7 @@ from recals.arguments import (
     script_module,
     step_options,
 )
+from recals.wrapping import wrap
 
 
 def optimize(
@@ -94,7 +94,7 @@ def optimize(
     )
     analysed = _C.analyse(module._c, method, inputs, options)
     planned = _C.plan_step(analysed, planning_options(analysed, budget, pins))
-    return wrap_cpp_module(_C.lower(planned, None))
+    return wrap(_C.lower(planned, None), module)
 
 
 def restore(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -102,7 +102,8 @@ def restore(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
     Raises RecalsError if `module` was not made by `optimize`.
     """
-    return wrap_cpp_module(_C.restore(script_module(module, "restore")._c))
+    module = script_module(module, "restore")
+    return wrap(_C.restore(module._c), module)
 
 
 def plan_of(module: torch.jit.ScriptModule) -> dict[str, Any]:
