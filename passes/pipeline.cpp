@@ -304,6 +304,20 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   return std::move(smallest.planned);
 }
 
+std::vector<std::string> warnings_of(const Planned& planned) {
+  std::vector<std::string> warnings;
+  for (size_t d = 0; d < planned.budgets.size(); ++d) {
+    const auto overlap = planned.budgets[d] == plan::kNoBudget ? "" : overlap_in_words(planned.sizes, d);
+    if (!overlap.empty()) {
+      warnings.push_back(
+          "recals: " + planned.sizes.step.devices[d] + " may hold more than was planned: " + overlap +
+          ", in the backward's threads of two devices. Under torch.autograd.set_multithreading_enabled(False) the plan "
+          "holds.");
+    }
+  }
+  return warnings;
+}
+
 void measure_again(const Analysis& analysis, Planned& planned) {
   take_peak(analysis, planned);
   if (const auto over = first_over(planned.peak, planned.budgets)) {

@@ -188,6 +188,7 @@ void bind_passes(py::module& m) {
             }
             return storages;
           })
+      .def_property_readonly("warnings", [](const Job& job) { return warnings_of(*job.planned); })
       .def("plan", [](const Job& job) {
         return plan::to_json(job.analysis->sizes.step, job.planned->plan, job.planned->budgets);
       });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import torch
@@ -82,6 +83,9 @@ def optimize(
         ValueError, TypeError: the budget, the pins, the module or the inputs are of the wrong kind; a pin names nothing
             in the step, or says must_recompute of what cannot be recomputed.
         RecalsError: the method cannot be analysed; the text names the node and its source line.
+
+    Warns (UserWarning) if a device may go over its budget all the same, because the backward works on two devices at
+    once and what one holds depends on which is faster (docs/memory-model.md).
     """
     module = script_module(module, "optimize")
     inputs = example_tuple(example_inputs)
@@ -94,6 +98,8 @@ def optimize(
     )
     analysed = _C.analyse(module._c, method, inputs, options)
     planned = _C.plan_step(analysed, planning_options(analysed, budget, pins))
+    for text in planned.warnings:
+        warnings.warn(text, stacklevel=2)
     return wrap(_C.lower(planned, None), module)
 
 
