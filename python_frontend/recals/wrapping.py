@@ -11,8 +11,8 @@ from torch.jit._recursive import wrap_cpp_module
 def wrap(rewritten: torch._C.ScriptModule, source: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     """`rewritten` with the Python side of `source`, the module that it was made from.
 
-    The submodules are the same to TorchScript, so their wrappers may be the same, too: those that `torch.jit.script` made
-    can do more (`model.layers[0]`, `len(model.layers)`) than any that are made of a TorchScript object alone.
+    The submodules are the same to TorchScript, so their wrappers may be the same, too: those that `torch.jit.script`
+    made can do more (`model.layers[0]`, `len(model.layers)`) than any that are made of a TorchScript object alone.
     """
     wrapped: torch.jit.ScriptModule = wrap_cpp_module(rewritten)
     for name, submodule in source._modules.items():

@@ -65,8 +65,8 @@ def test_instance_norm(tracking: bool, budget: str) -> None:
     def norm() -> nn.Module:
         return nn.InstanceNorm2d(12, affine=True, track_running_stats=tracking)
 
-    module = nn.Sequential(nn.Conv2d(6, 12, 3, padding=1), norm(), nn.PReLU(12), nn.Conv2d(12, 12, 3), norm(), nn.Tanh())
-    check_steps(module, (images(),), budget)
+    layers = [nn.Conv2d(6, 12, 3, padding=1), norm(), nn.PReLU(12), nn.Conv2d(12, 12, 3), norm(), nn.Tanh()]
+    check_steps(nn.Sequential(*layers), (images(),), budget)
 
 
 def test_batch_norm_statistics_with_two_backwards() -> None:
