@@ -561,7 +561,10 @@ void Recorder::find_writes() {
   };
   for (int n = 0; n < count; ++n) {
     const auto& node = program_.nodes[n];
-    if (node.source == nullptr || !may_run_twice(*node.source)) {
+    const auto& blanked = node.blanked_in_replay;
+    const bool has_statistics =
+        std::any_of(blanked.begin(), blanked.end(), [&](size_t i) { return node.arguments[i].reg >= 0; });
+    if (node.source == nullptr || !may_run_twice(*node.source) || (has_statistics && !saves_no_statistics(node.name))) {
       runs_twice[n] = false;
     }
     const auto* schema = node.source == nullptr ? nullptr : node.source->maybeSchema();

@@ -7,7 +7,6 @@ import warnings
 from typing import Any
 
 import torch
-from torch.jit._recursive import wrap_cpp_module
 
 from recals._load import _C
 from recals.arguments import (
@@ -21,6 +20,7 @@ from recals.arguments import (
     script_module,
     step_options,
 )
+from recals.wrapping import wrap
 
 
 def optimize(
@@ -100,7 +100,7 @@ def optimize(
     planned = _C.plan_step(analysed, planning_options(analysed, budget, pins))
     for text in planned.warnings:
         warnings.warn(text, stacklevel=2)
-    return wrap_cpp_module(_C.lower(planned, None))
+    return wrap(_C.lower(planned, None), module)
 
 
 def restore(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -108,7 +108,8 @@ def restore(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
     Raises RecalsError if `module` was not made by `optimize`.
     """
-    return wrap_cpp_module(_C.restore(script_module(module, "restore")._c))
+    module = script_module(module, "restore")
+    return wrap(_C.restore(module._c), module)
 
 
 def plan_of(module: torch.jit.ScriptModule) -> dict[str, Any]:
