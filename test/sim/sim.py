@@ -4,10 +4,12 @@
 device. Devices are given by their number.
 """
 
+import atexit
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import recals
@@ -65,6 +67,26 @@ def capacities(more: dict[int, int]) -> Iterator[None]:
     finally:
         for device in more:
             set_capacity(device, None)
+
+
+def backward_threads() -> list[str]:
+    """The threads that the autograd engine has made for devices, by name."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it may end meanwhile
+            names.append((task / "comm").read_text().strip())
+    return [name for name in names if name.startswith("pt_autograd_")]
+
+
+@atexit.register
+def _stop_backward_threads() -> None:
+    """A device's thread may be the last to hold what a backward ran with, Python objects among it. If it lets go of it
+    while Python finalises, taking the lock of the interpreter ends the thread inside a destructor: the process aborts.
+    """
+    _ops.stop_backward_threads()
+    deadline = time.monotonic() + 10
+    while backward_threads() and time.monotonic() < deadline:
+        time.sleep(0.001)  # lets them have the lock
 
 
 def manual_seed(seed: int) -> None:
