@@ -113,6 +113,7 @@ def _module() -> types.ModuleType:
     module = types.ModuleType(f"torch.{NAME}")
     module.is_available = lambda: True
     module.is_initialized = lambda: True
+    module._lazy_init = lambda: None  # without it torch 2.11 takes the devices for unused, and does not wait for them
     module._is_in_bad_fork = lambda: False
     module.device_count = device_count
     module.current_device = _ops.current_device
