@@ -154,7 +154,8 @@ Recorder::Recorder(const Program& program, const std::vector<Target>& targets)
       node_positions_(program.nodes.size(), 0),
       live_(targets.size(), 0),
       node_start_(targets.size(), 0),
-      node_peak_(targets.size(), 0) {
+      node_peak_(targets.size(), 0),
+      order_(program.devices) {
   TORCH_CHECK(recording == nullptr, "recals: a dry run inside a dry run");
   TORCH_INTERNAL_ASSERT(targets.size() == program.devices.all().size());
   auto& step = result_.step;
@@ -225,6 +226,7 @@ void Recorder::counted(const MetaBlock& block) {
   ledger_.allocated(block.id, device, bytes);
   live_[device] += bytes;
   at_peak(device, live_[device]);
+  order_.touches(device);
   if (after_forward_) {
     change(device, bytes);
   } else if (node_ >= 0) {
@@ -268,6 +270,7 @@ void Recorder::grown(const c10::Storage& storage, int64_t requested) {
     result_.step.storages[known->second.storage].bytes = bytes;
   }
   live_[device] += extra;
+  order_.touches(device);
   at_peak(device, live_[device]);
   if (after_forward_) {
     change(device, extra);
@@ -281,6 +284,7 @@ void Recorder::freed(const MetaBlock& block) {
     return;
   }
   live_[known->second.device] -= known->second.bytes;
+  order_.touches(known->second.device);
   ledger_.freed(block.id);
   if (after_forward_ && !known->second.of_forward) {
     change(known->second.device, -known->second.bytes);
@@ -434,6 +438,7 @@ void Recorder::kernel_ran(const KernelCall& call) {
   if (scratch > 0) {
     at_peak(device, live_[device] + scratch);
     ledger_.scratch(device, scratch);
+    order_.touches(device);
     if (after_forward_) {
       BackwardEvent event;
       event.kind = BackwardEvent::Kind::Peak;
@@ -478,6 +483,9 @@ int Recorder::node_of(int64_t sequence) const {
 void Recorder::backward_op_begins(const std::string& name, int64_t sequence) {
   labels_.push_back(static_cast<int>(result_.step.backward_ops.size()));
   result_.step.backward_ops.push_back(name);
+  if (labels_.size() == 1) {
+    order_.begins(*torch::autograd::get_current_node(), labels_.back());
+  }
   ledger_.begin(Phase::Backward, node_of(sequence), labels_.back());
 }
 
@@ -559,7 +567,10 @@ void Recorder::find_writes() {
   };
   for (int n = 0; n < count; ++n) {
     const auto& node = program_.nodes[n];
-    if (node.source == nullptr || !may_run_twice(*node.source)) {
+    const auto& blanked = node.blanked_in_replay;
+    const bool has_statistics =
+        std::any_of(blanked.begin(), blanked.end(), [&](size_t i) { return node.arguments[i].reg >= 0; });
+    if (node.source == nullptr || !may_run_twice(*node.source) || (has_statistics && !saves_no_statistics(node.name))) {
       runs_twice[n] = false;
     }
     const auto* schema = node.source == nullptr ? nullptr : node.source->maybeSchema();
@@ -668,6 +679,7 @@ DryRun Recorder::finish() {
     result_.register_storage.push_back(block < 0 ? -1 : storage_of(block));
   }
   result_.ledger = ledger_.finish();
+  result_.overlaps = order_.finish();
   return std::move(result_);
 }
 

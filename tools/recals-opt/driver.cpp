@@ -285,6 +285,9 @@ class Work {
       }
     }
     run_pipeline(job_, steps, instrumentation_of(options_));
+    for (const auto& warning : job_.planned ? warnings_of(*job_.planned) : std::vector<std::string>()) {
+      std::cerr << "recals-opt: warning: " << one_line(warning) << "\n";
+    }
     if (!options_.explain.empty()) {
       text += explanation_of(plan_json_of(job_), options_.explain);
     } else if (emit == "pt") {
