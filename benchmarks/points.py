@@ -2,6 +2,9 @@
 
 Measured with torch 2.11.0 on one thread of another machine of this kind; noise of the times is about five per cent.
 Points with wrong gradients (torch.compile's budgets below 1 with dropout) and points without a time are left out.
+
+The networks are the same but for `uneven`, of which only a description is known. On the one here no plan can be below
+half of the peak, and plans of whole blocks not below .83 (peers.py measures them), so its points say little.
 """
 
 from __future__ import annotations

@@ -236,14 +236,14 @@ std::optional<size_t> first_over(const std::vector<int64_t>& peaks, const std::v
   return std::nullopt;
 }
 
-/// As little as possible wherever there is a limit, run dry. `step`: that of the analysis, or with other policies.
-Smallest smallest_plan(const Analysis& analysis, const plan::StepGraph& step, const std::vector<int64_t>& budgets) {
+/// As little as possible wherever there is a limit, run dry. `planner`: of the analysis' step, or of one with other policies.
+Smallest smallest_plan(const Analysis& analysis, plan::Planner& planner, const std::vector<int64_t>& budgets) {
   auto asked = budgets;
   for (auto& budget : asked) {
     budget = budget == plan::kNoBudget ? budget : 0;
   }
-  const auto reason = std::get<plan::Infeasible>(plan::choose(step, asked));
-  auto choice = plan::choose(step, reason.smallest);
+  const auto reason = std::get<plan::Infeasible>(planner.choose(asked));
+  auto choice = planner.choose(reason.smallest);
   TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
   Smallest smallest{try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets), {}};
   for (const auto& point : reason.floor) {
@@ -261,7 +261,8 @@ bool has_must(const plan::StepGraph& step) {
 std::vector<int64_t> smallest_peaks_without_pins(const Analysis& analysis, const std::vector<int64_t>& budgets) {
   auto free = analysis.sizes.step;
   TORCH_INTERNAL_ASSERT(!plan::set_policies(free, {}));
-  return smallest_plan(analysis, free, budgets).planned.peak;
+  plan::Planner planner(free);
+  return smallest_plan(analysis, planner, budgets).planned.peak;
 }
 
 } // namespace
@@ -269,9 +270,10 @@ std::vector<int64_t> smallest_peaks_without_pins(const Analysis& analysis, const
 Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
   auto budgets = budgets_of(options, step.devices, analysis.sizes.peak, analysis.module);
+  plan::Planner planner(step);
   if (std::find(budgets.begin(), budgets.end(), kSmallest) != budgets.end()) {
     // What the error for a budget of nothing would say, so that this number of bytes gives the same plan.
-    const auto smallest = smallest_plan(analysis, step, budgets).planned.peak;
+    const auto smallest = smallest_plan(analysis, planner, budgets).planned.peak;
     for (size_t d = 0; d < budgets.size(); ++d) {
       budgets[d] = budgets[d] == kSmallest ? smallest[d] : budgets[d];
     }
@@ -280,7 +282,7 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   // for so much less; the last resort is its smallest plan.
   std::vector<int64_t> asked = budgets;
   for (int attempt = 0; attempt < 4; ++attempt) {
-    auto choice = plan::choose(step, asked);
+    auto choice = planner.choose(asked);
     auto* plan = std::get_if<plan::Plan>(&choice);
     if (plan == nullptr) {
       break;
@@ -296,12 +298,26 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
       }
     }
   }
-  auto smallest = smallest_plan(analysis, step, budgets);
+  auto smallest = smallest_plan(analysis, planner, budgets);
   const auto& peaks = smallest.planned.peak;
   if (first_over(peaks, budgets)) {
     unreachable(step, smallest, has_must(step) ? smallest_peaks_without_pins(analysis, budgets) : peaks);
   }
   return std::move(smallest.planned);
+}
+
+std::vector<std::string> warnings_of(const Planned& planned) {
+  std::vector<std::string> warnings;
+  for (size_t d = 0; d < planned.budgets.size(); ++d) {
+    const auto overlap = planned.budgets[d] == plan::kNoBudget ? "" : overlap_in_words(planned.sizes, d);
+    if (!overlap.empty()) {
+      warnings.push_back(
+          "recals: " + planned.sizes.step.devices[d] + " may hold more than was planned: " + overlap +
+          ", in the backward's threads of two devices. Under torch.autograd.set_multithreading_enabled(False) the plan "
+          "holds.");
+    }
+  }
+  return warnings;
 }
 
 void measure_again(const Analysis& analysis, Planned& planned) {

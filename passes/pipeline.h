@@ -77,6 +77,9 @@ struct Planned {
 /// Throws BudgetUnreachable, BadBudget.
 Planned plan_step(const Analysis& analysis, const StepOptions& options);
 
+/// Why a device may go over its budget all the same, in words, one text per such device. Empty for a step on one device.
+std::vector<std::string> warnings_of(const Planned& planned);
+
 /// Runs `planned.graph` dry again after it was changed, and takes its peak over. Throws BudgetUnreachable if it is now
 /// above a budget.
 void measure_again(const Analysis& analysis, Planned& planned);

@@ -188,6 +188,7 @@ void bind_passes(py::module& m) {
             }
             return storages;
           })
+      .def_property_readonly("warnings", [](const Job& job) { return warnings_of(*job.planned); })
       .def("plan", [](const Job& job) {
         return plan::to_json(job.analysis->sizes.step, job.planned->plan, job.planned->budgets);
       });
@@ -248,7 +249,8 @@ void bind_reports(py::module& m) {
 } // namespace
 
 PYBIND11_MODULE(_C, m) {
-  py::register_exception_translator([](std::exception_ptr pointer) {
+  // Local: errors of torch's own bindings stay what they are.
+  py::register_local_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) {
         std::rethrow_exception(pointer);

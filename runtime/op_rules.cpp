@@ -130,4 +130,8 @@ std::vector<size_t> written_arguments(const std::string& op, const std::function
   return {row->second.mean, row->second.variance};
 }
 
+bool saves_no_statistics(const std::string& op) {
+  return op != "aten::instance_norm";
+}
+
 } // namespace recals

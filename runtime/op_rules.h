@@ -28,4 +28,8 @@ RECALS_API std::vector<size_t> written_arguments(
     const std::string& op,
     const std::function<c10::IValue(size_t)>& constant);
 
+/// Whether `op` saves the same for the backward when those arguments are None. instance_norm saves copies of the
+/// statistics, one for each sample, so that a replay without them would take one saved tensor for another.
+RECALS_API bool saves_no_statistics(const std::string& op);
+
 } // namespace recals

@@ -58,7 +58,7 @@ struct Descent::Shorter {
           return options;
         }()),
         descent(this->step.index(), this->options, unit, search),
-        plain_peak(descent.lowest().peak) {}
+        plain_peak(descent.now().peak) {}
 
   Shortened step;
   double share; ///< of the blocks that are left
@@ -87,13 +87,13 @@ Descent::Descent(
     reference_ = unit[d] > unit[reference_] ? d : reference_;
   }
   step_.set_choices(starts_.plain());
-  lowest_ = point_of(state_of(step_));
-  plain_peak_ = lowest_.peak;
+  plain_ = point_of(state_of(step_));
+  points_ = {plain_};
   const std::vector<PeakPoint> floor = floor_of(index);
   for (const int d : limited_devices(unit)) {
     floor_ = std::max(floor_, scaled_up(floor[d].bytes, unit_[reference_], unit_[d]));
   }
-  next_starts_ = static_cast<int64_t>(static_cast<double>(plain_peak_) * kStarts);
+  next_starts_ = static_cast<int64_t>(static_cast<double>(plain_.peak) * kStarts);
   if (options.storages.size() > search.most_chained) {
     anchored_ = true;
     const Repeat repeat = longest_repeat(index);
@@ -173,43 +173,66 @@ int64_t Descent::level_below(int64_t peak, int64_t top, double ratio) const {
 }
 
 bool Descent::next() {
-  if (at_end_ || lowest_.peak <= floor_ || options_.storages.empty()) {
+  if (at_ + 1 < points_.size()) {
+    ++at_;
+    return true;
+  }
+  std::optional<Point> point = at_end_ ? std::nullopt : below(now());
+  if (!point) {
     return false;
   }
-  const Point before = lowest_;
-  const int64_t level = level_below(before.peak, plain_peak_, kLevel);
-  const int range = range_of(before.peak);
-  const auto go_to_anchor = [&](int first, int last) {
+  if (anchored_) {
+    points_.clear();
+  }
+  points_.push_back(std::move(*point));
+  at_ = points_.size() - 1;
+  return true;
+}
+
+/// The point after the last one.
+std::optional<Descent::Point> Descent::below(const Point& from) {
+  if (from.peak <= floor_ || options_.storages.empty()) {
+    return std::nullopt;
+  }
+  const int64_t level = level_below(from.peak, plain_.peak, kLevel);
+  const int range = range_of(from.peak);
+  const auto anchor_in = [&](int first, int last) {
     for (int r = first; anchored_ && r <= last; ++r) {
-      const std::optional<Point>& begin = anchor(r);
-      if (begin) {
-        lowest_ = *begin;
-        return true;
+      if (const std::optional<Point>& begin = anchor(r)) {
+        return begin;
       }
     }
-    return false;
+    return std::optional<Point>();
   };
-  if (range_of(level) > range && go_to_anchor(range_of(level), range_of(level))) {
-    return true;
+  if (range_of(level) > range) {
+    if (std::optional<Point> begin = anchor_in(range_of(level), range_of(level))) {
+      return begin;
+    }
   }
-  if (level >= floor_ && (reach(level) || reach_hot(level))) {
+  std::optional<Point> point = level >= floor_ ? reach(from, level) : std::nullopt;
+  if (!point && level >= floor_) {
+    point = reach_hot(from, level);
+  }
+  if (std::optional<Point> begin = anchor_in(range + 1, range_of(point ? point->peak : floor_))) {
     // Where it fell into a later range that has an anchor, the anchor is what everybody meets there.
-    go_to_anchor(range + 1, range_of(lowest_.peak));
-    return true;
+    return begin;
   }
-  if (go_to_anchor(range + 1, range_of(floor_))) {
-    return true;
+  if (point) {
+    return point;
   }
   at_end_ = true;
   // The end lies between the level and the last point.
   int64_t impossible = std::max(level, floor_ - 1); // the one as far as we know, the other for sure
-  while (lowest_.peak - impossible > std::max<int64_t>(lowest_.peak / 400, 1)) {
-    const int64_t middle = impossible + (lowest_.peak - impossible) / 2;
-    if (!reach_hot(middle)) {
+  Point lowest = from;
+  while (lowest.peak - impossible > std::max<int64_t>(lowest.peak / 400, 1)) {
+    const int64_t middle = impossible + (lowest.peak - impossible) / 2;
+    if (std::optional<Point> lower = reach_hot(lowest, middle)) {
+      lowest = std::move(*lower);
+    } else {
       impossible = middle;
     }
   }
-  return lowest_.peak < before.peak;
+  return lowest.peak < from.peak ? std::optional<Point>(std::move(lowest)) : std::nullopt;
 }
 
 /// Ranges of levels, from the plain peak down; a range begins at `top_of_range`.
@@ -222,7 +245,7 @@ int Descent::range_of(int64_t level) const {
 }
 
 int64_t Descent::top_of_range(int range) const {
-  return static_cast<int64_t>(static_cast<double>(plain_peak_) * std::pow(kStarts, range));
+  return static_cast<int64_t>(static_cast<double>(plain_.peak) * std::pow(kStarts, range));
 }
 
 /// The plan at which a range begins, whatever comes before; empty if there is none in the range.
@@ -247,24 +270,25 @@ const std::optional<Descent::Point>& Descent::anchor(int range) {
 
 /// Leaves out ranges between here and a level, as far as their anchors allow.
 void Descent::jump_towards(int64_t level) {
-  if (!anchored_ || level >= lowest_.peak || options_.storages.empty()) {
+  if (!anchored_ || level >= now().peak || options_.storages.empty()) {
     return;
   }
   // Anchors are there down to some range.
-  int first = range_of(lowest_.peak);
+  int first = range_of(now().peak);
   for (int last = range_of(std::max(level, floor_)); last > first;) {
     const std::optional<Point>& begin = anchor(last);
     if (begin) {
-      lowest_ = *begin;
+      points_ = {*begin};
+      at_ = 0;
       return;
     }
     last = first + (last - first) / 2;
   }
 }
 
-bool Descent::reach(int64_t level) {
+std::optional<Descent::Point> Descent::reach(const Point& from, int64_t level) {
   set_level(level);
-  step_.set_choices(lowest_.choices);
+  step_.set_choices(from.choices);
   improver_.drop_until_it_fits({}, most_work_ / 50);
   State best = state_of(step_);
   if (best.fits()) {
@@ -284,12 +308,11 @@ bool Descent::reach(int64_t level) {
     }
   }
   if (!best.fits()) {
-    return false;
+    return std::nullopt;
   }
   step_.set_choices(best.choices);
   improver_.keep_what_fits(most_work_ / 200);
-  lowest_ = point_of(state_of(step_));
-  return true;
+  return point_of(state_of(step_));
 }
 
 /// The best few plans to begin with, for the limits as they are; best first. `polish`: what is repeated from the shorter
@@ -310,15 +333,15 @@ std::vector<State> Descent::starts(int64_t work, bool polish) {
   // Each block that is left out is worth about as much as one that is left; from a little above, down to where it fits.
   const int64_t top = limits_[reference_];
   Descent& descent = shorter_->descent;
-  int64_t level = shorter_->plain_peak - static_cast<int64_t>(static_cast<double>(plain_peak_ - top) * shorter_->share);
+  int64_t level = shorter_->plain_peak - static_cast<int64_t>(static_cast<double>(plain_.peak - top) * shorter_->share);
   level += level / 10;
   Point point;
   for (int attempt = 0; attempt < 5; ++attempt) {
     if (!descent.go_below(level)) {
-      point = descent.lowest();
+      point = descent.now();
       break;
     }
-    point = descent.lowest();
+    point = descent.now();
     const int64_t too_much = peak_of(point.choices) - top;
     if (too_much <= top / 100) {
       break;
@@ -357,12 +380,12 @@ State Descent::best_from_starts(const Effort& each, int most_starts) {
 }
 
 /// Annealing, hot, answers whether a peak can be had at all.
-bool Descent::reach_hot(int64_t level) {
+std::optional<Descent::Point> Descent::reach_hot(const Point& from, int64_t level) {
   set_level(level);
   const Effort each = effort(0.4, 0.1);
   std::vector<State> starts = this->starts(each.work, false);
   starts.resize(std::min<size_t>(starts.size(), 2));
-  step_.set_choices(lowest_.choices);
+  step_.set_choices(from.choices);
   starts.insert(starts.begin(), state_of(step_));
   const size_t attempts = std::clamp<size_t>(50000 / static_cast<size_t>(std::max<int64_t>(each.tries, 1)), 3, 12);
   for (size_t k = 0; k < attempts; ++k) {
@@ -373,21 +396,23 @@ bool Descent::reach_hot(int64_t level) {
       const State cheaper = improver_.anneal({each, kCold, k, false, {}});
       step_.set_choices(better(cheaper, state) ? cheaper.choices : state.choices);
       improver_.keep_what_fits(most_work_ / 100);
-      lowest_ = point_of(state_of(step_));
-      return true;
+      return point_of(state_of(step_));
     }
   }
-  return false;
+  return std::nullopt;
 }
 
-/// Goes down until the peak is at most `level`. Returns the last point above, or where it is if it need not go; empty: it
-/// ends above.
+/// Goes to the first point with a peak of at most `level`; in a large step to none that is above where it is. Returns the
+/// one above, or the point itself if the way begins there; empty: the descent ends above.
 std::optional<Descent::Point> Descent::go_below(int64_t level) {
+  while (at_ > 0 && points_[at_ - 1].peak <= level) {
+    --at_;
+  }
   jump_towards(level);
-  Point from = lowest_;
-  while (lowest_.peak > level) {
-    from = lowest_;
-    if (!next() && lowest_.peak > level) {
+  Point from = at_ > 0 && now().peak <= level ? points_[at_ - 1] : now();
+  while (now().peak > level) {
+    from = now();
+    if (!next()) {
       return std::nullopt;
     }
   }
@@ -396,7 +421,7 @@ std::optional<Descent::Point> Descent::go_below(int64_t level) {
 
 const Descent::Point& Descent::end() {
   go_below(-1);
-  return lowest_;
+  return now();
 }
 
 int64_t Descent::work() const {
@@ -409,7 +434,7 @@ std::optional<Descent::Point> Descent::plan(int64_t budget) {
     return std::nullopt;
   }
   const Point& from = *above;
-  const Point next_coarse = lowest_;
+  const Point next_coarse = now();
   Point point = from;
   while (point.peak > budget) {
     std::optional<Point> finer_one = finer(from, point);
@@ -419,10 +444,10 @@ std::optional<Descent::Point> Descent::plan(int64_t budget) {
     // The descent may have jumped over levels that can be reached for less than it took to get below them.
     int64_t level = from.peak;
     while (level > budget) {
-      level = level_below(level, plain_peak_, kLevel);
+      level = level_below(level, plain_.peak, kLevel);
     }
-    for (; level > next_coarse.peak; level = level_below(level, plain_peak_, kLevel)) {
-      const int64_t below = std::max(level_below(level, plain_peak_, kLevel), next_coarse.peak);
+    for (; level > next_coarse.peak; level = level_below(level, plain_.peak, kLevel)) {
+      const int64_t below = std::max(level_below(level, plain_.peak, kLevel), next_coarse.peak);
       const Point between = polished(next_coarse, level, below + 1);
       if (between.peak > below) {
         return between;
@@ -441,12 +466,12 @@ std::optional<Descent::Point> Descent::plan(int64_t budget) {
   if (!next()) {
     return polished(point, point.peak, 0);
   }
-  return polished(lowest_.cost < point.cost ? lowest_ : point, point.peak, lowest_.peak);
+  return polished(now().cost < point.cost ? now() : point, point.peak, now().peak);
 }
 
 /// The point after `point` on the finer levels between `from` and the level below it.
 std::optional<Descent::Point> Descent::finer(const Point& from, const Point& point) {
-  const int64_t end = level_below(from.peak, plain_peak_, kLevel);
+  const int64_t end = level_below(from.peak, plain_.peak, kLevel);
   const int64_t level = level_below(point.peak, from.peak, kFinerLevel);
   if (level <= end || options_.storages.empty()) {
     return std::nullopt;

@@ -49,15 +49,16 @@ class Descent {
     int64_t peak = 0; ///< as a level
     int64_t cost = 0;
   };
-  /// The lowest so far.
-  const Point& lowest() const {
-    return lowest_;
+  /// Where it is: the plain step at first.
+  const Point& now() const {
+    return points_[at_];
   }
   /// The highest level within the budgets.
   int64_t level_within(const std::vector<int64_t>& budgets) const;
   /// Goes to the next point. False: none was found, the descent is at its end.
   bool next();
-  /// The plan for a level: the first point that fits, polished. Empty if the descent ends above it.
+  /// The plan for a level: the first point that fits, polished. Empty if the descent ends above it. Unless the
+  /// step is large, any level may follow any other, and what has been passed is not searched again.
   std::optional<Point> plan(int64_t level);
   /// The lowest point that there is.
   const Point& end();
@@ -75,8 +76,9 @@ class Descent {
   Point polished(const Point& point, int64_t most, int64_t least);
   int64_t level_below(int64_t peak, int64_t top, double ratio) const;
   std::optional<Point> go_below(int64_t level);
-  bool reach(int64_t level);
-  bool reach_hot(int64_t level);
+  std::optional<Point> below(const Point& from);
+  std::optional<Point> reach(const Point& from, int64_t level);
+  std::optional<Point> reach_hot(const Point& from, int64_t level);
   State best_from_starts(const Effort& each, int most_starts);
   std::vector<State> starts(int64_t work, bool polish);
   Effort effort(double share_of_tries, double share_of_work) const;
@@ -97,13 +99,15 @@ class Descent {
   Improver improver_;
   Starts starts_;
   std::unique_ptr<Shorter> shorter_; ///< null: the step has no blocks that are alike
-  int64_t plain_peak_ = 0;
+  Point plain_;
   int64_t floor_ = 0; ///< no plan is below this level
-  Point lowest_;
+  /// Points one after the other, from the plain step on; in a large step, where all of them would be too much, the last.
+  std::vector<Point> points_;
+  size_t at_ = 0;
   int64_t next_starts_ = 0; ///< below this level the search begins anew once
   bool anchored_ = false;
   std::map<int, std::optional<Point>> anchors_; ///< by range
-  bool at_end_ = false;
+  bool at_end_ = false; ///< nothing is below the last of `points_`
 };
 
 } // namespace recals::plan

@@ -117,7 +117,7 @@ std::vector<int64_t> smallest_without_policies(StepGraph graph, const std::vecto
     storage.policy = Policy::None;
   }
   Simulator simulator(graph);
-  std::vector<int64_t> smallest = peaks_of(simulator, search(simulator.index(), budgets).choices);
+  std::vector<int64_t> smallest = peaks_of(simulator, Search(simulator.index()).find(budgets).choices);
   for (size_t d = 0; d < budgets.size(); ++d) {
     smallest[d] = std::max(smallest[d], budgets[d]);
   }
@@ -126,9 +126,21 @@ std::vector<int64_t> smallest_without_policies(StepGraph graph, const std::vecto
 
 } // namespace
 
-std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<int64_t>& budgets) {
-  Simulator simulator(graph);
-  Found found = search(simulator.index(), budgets);
+struct Planner::Parts {
+  explicit Parts(const StepGraph& graph) : graph(graph), simulator(graph), search(simulator.index()) {}
+
+  const StepGraph& graph;
+  Simulator simulator;
+  Search search;
+};
+
+Planner::Planner(const StepGraph& graph) : parts_(std::make_unique<Parts>(graph)) {}
+
+Planner::~Planner() = default;
+
+std::variant<Plan, Infeasible> Planner::choose(const std::vector<int64_t>& budgets) {
+  auto& [graph, simulator, search] = *parts_;
+  Found found = search.find(budgets);
   if (found.fits) {
     return finish(graph, simulator, std::move(found.choices));
   }
@@ -150,6 +162,10 @@ std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<
   });
   infeasible.smallest_without_policies = must ? smallest_without_policies(graph, budgets) : infeasible.smallest;
   return infeasible;
+}
+
+std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<int64_t>& budgets) {
+  return Planner(graph).choose(budgets);
 }
 
 } // namespace recals::plan

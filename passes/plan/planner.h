@@ -3,6 +3,7 @@
 /// Chooses the fate of every storage so that the simulated peak of every device is within its budget, at the least
 /// recompute time that the heuristic finds. `docs/planner.md` explains the method.
 
+#include <memory>
 #include <variant>
 
 #include "passes/plan/simulate.h"
@@ -40,7 +41,25 @@ struct Infeasible {
 
 constexpr int64_t kNoBudget = INT64_MAX;
 
-/// `budgets`: one hard limit in bytes per device of `graph.devices`, kNoBudget for none.
+/// Plans one step for one budget after the other; the search for one helps with the next.
+class Planner {
+ public:
+  /// `graph` must outlive it.
+  explicit Planner(const StepGraph& graph);
+  Planner(const Planner&) = delete;
+  Planner& operator=(const Planner&) = delete;
+  ~Planner();
+
+  /// `budgets`: one hard limit in bytes per device of the graph, kNoBudget for none. The answer does not depend on what was
+  /// asked before.
+  std::variant<Plan, Infeasible> choose(const std::vector<int64_t>& budgets);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+/// For one budget.
 std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<int64_t>& budgets);
 
 /// The plan that keeps everything: the plain step.

@@ -36,77 +36,90 @@ const Limits& unit_of(const Limits& budgets, const Limits& plain) {
   return plain;
 }
 
-Found search_down(
-    const StepIndex& index,
-    const Options& options,
-    const Limits& unit,
-    const Limits& budgets,
-    const SearchOptions& search) {
-  Descent descent(index, options, unit, search);
+} // namespace
+
+Search::Search(const StepIndex& index, const SearchOptions& options)
+    : index_(index), choices_(index), options_(options) {}
+
+Search::~Search() = default;
+
+Descent& Search::descent(const Limits& unit) {
+  std::unique_ptr<Descent>& descent = descents_[unit];
+  // In a large step the way to a level depends on where the descent was before.
+  if (!descent || choices_.storages.size() > options_.most_chained) {
+    descent = nullptr;
+    descent = std::make_unique<Descent>(index_, choices_, unit, options_);
+  }
+  return *descent;
+}
+
+const Archive& Search::archive(const std::vector<int>& devices, int64_t& work) {
+  auto it = archives_.find(devices);
+  if (it == archives_.end()) {
+    it = archives_.emplace(devices, plans_of_small_step(index_, choices_, devices, options_, work)).first;
+  }
+  return it->second;
+}
+
+Found Search::find_down(const Limits& unit, const Limits& budgets) {
+  Descent& descent = this->descent(unit);
   if (std::optional<Descent::Point> point = descent.plan(descent.level_within(budgets))) {
     return {true, std::move(point->choices), descent.work()};
   }
-  return {false, descent.lowest().choices, descent.work()};
+  return {false, descent.now().choices, descent.work()};
 }
 
 /// The smallest peaks found; depends on which devices have a budget, not on what it is: each device with as little above
 /// its own minimum as it takes to have all at once.
-Found smallest_of_all(
-    const StepIndex& index,
-    const Options& options,
-    const Limits& budgets,
-    const SearchOptions& search) {
-  Limits least(index.devices, kNoBudget);
+Found Search::smallest_of_all(const Limits& budgets) {
+  Limits least(index_.devices, kNoBudget);
   int64_t work = 0;
-  for (int d = 0; d < index.devices; ++d) {
+  for (int d = 0; d < index_.devices; ++d) {
     if (budgets[d] != kNoBudget) {
-      Descent descent(index, options, unit_of(index, d), search);
+      Descent& descent = this->descent(unit_of(index_, d));
       least[d] = descent.end().peak;
       work += descent.work();
     }
   }
-  Descent descent(index, options, least, search);
+  Descent& descent = this->descent(least);
   const std::vector<Choice>& choices = descent.end().choices;
   return {false, choices, work + descent.work()};
 }
 
-} // namespace
-
-Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const SearchOptions& search) {
-  const Options options(index);
-  IncrementalSimulator step(index, budgets);
-  step.set_choices(options.plain);
+Found Search::find(const std::vector<int64_t>& budgets) {
+  IncrementalSimulator step(index_, budgets);
+  step.set_choices(choices_.plain);
   if (step.violation() == 0) {
     return {true, step.choices()};
   }
-  if (options.storages.empty()) {
+  if (choices_.storages.empty()) {
     return {false, step.choices()};
   }
   std::vector<int> limited;
-  for (int d = 0; d < index.devices; ++d) {
+  for (int d = 0; d < index_.devices; ++d) {
     if (budgets[d] != kNoBudget) {
       limited.push_back(d);
     }
   }
-  if (options.storages.size() <= search.most_archived) {
+  if (choices_.storages.size() <= options_.most_archived) {
     int64_t work = 0;
-    const Archive archive = plans_of_small_step(index, options, limited, search, work);
-    const Archived* const found = archive.cheapest_within(budgets);
-    return {found != nullptr, (found ? *found : archive.smallest()).choices, work};
+    const Archive& plans = archive(limited, work);
+    const Archived* const found = plans.cheapest_within(budgets);
+    return {found != nullptr, (found ? *found : plans.smallest()).choices, work};
   }
   if (limited.size() == 1) {
-    return search_down(index, options, unit_of(index, limited[0]), budgets, search);
+    return find_down(unit_of(index_, limited[0]), budgets);
   }
-  Limits plain(index.devices, kNoBudget);
+  Limits plain(index_.devices, kNoBudget);
   for (const int d : limited) {
     plain[d] = step.peak(d);
   }
-  Found found = search_down(index, options, unit_of(budgets, plain), budgets, search);
+  Found found = find_down(unit_of(budgets, plain), budgets);
   if (!found.fits) {
     // Together they may fit in other proportions. What is smallest does not depend on the budgets, nor is it made to fill
     // them: less of all would have a higher peak then.
     const int64_t work = found.work;
-    found = smallest_of_all(index, options, budgets, search);
+    found = smallest_of_all(budgets);
     step.set_choices(found.choices);
     found.fits = step.violation() == 0;
     found.work += work;
@@ -126,9 +139,9 @@ std::vector<std::vector<Choice>> frontier(const StepIndex& index, int device, co
     return plans;
   }
   Descent descent(index, options, unit_of(index, device), search);
-  plans.push_back(descent.lowest().choices);
+  plans.push_back(descent.now().choices);
   while (descent.next()) {
-    plans.push_back(descent.lowest().choices);
+    plans.push_back(descent.now().choices);
   }
   return plans;
 }

@@ -2,8 +2,11 @@
 
 /// The search behind `choose` and `pareto`. `docs/planner.md` explains it.
 
+#include <map>
+#include <memory>
 #include <vector>
 
+#include "passes/plan/archive.h"
 #include "passes/plan/options.h"
 
 namespace recals::plan {
@@ -34,12 +37,38 @@ struct Found {
   int64_t work = 0; ///< of all simulators, see IncrementalSimulator::work
 };
 
-/// Deterministic: the same question has the same answer, on any number of cores and at any load. If nothing fits, then
-/// budgets that are at least the peaks of the choices that come back do fit, for the devices that had a budget.
-/// With one such device a smaller budget never has a plan with a higher peak. With several the same holds of budgets that
-/// shrink in proportion (shares of the plain peaks, as many bytes for each, or multiples to the byte), for the device that
-/// is nearest to its budget: what it holds is never a larger share of what the larger budget was.
-Found search(const StepIndex& index, const std::vector<int64_t>& budgets, const SearchOptions& options = {});
+class Descent;
+
+/// Answers one question after the other about one step. What it found on its way to one answer is there for the next.
+class Search {
+ public:
+  explicit Search(const StepIndex& index, const SearchOptions& options = {});
+  Search(const Search&) = delete;
+  Search& operator=(const Search&) = delete;
+  ~Search();
+
+  /// Deterministic: the same question has the same answer, on any number of cores and at any load, whatever was asked
+  /// before. If nothing fits, then budgets that are at least the peaks of the choices that come back do fit, for the
+  /// devices that had a budget.
+  /// With one such device a smaller budget never has a plan with a higher peak. With several the same holds of budgets that
+  /// shrink in proportion (shares of the plain peaks, as many bytes for each, or multiples to the byte), for the device
+  /// that is nearest to its budget: what it holds is never a larger share of what the larger budget was.
+  Found find(const std::vector<int64_t>& budgets);
+
+ private:
+  using Limits = std::vector<int64_t>;
+
+  Descent& descent(const Limits& unit);
+  const Archive& archive(const std::vector<int>& devices, int64_t& work);
+  Found find_down(const Limits& unit, const Limits& budgets);
+  Found smallest_of_all(const Limits& budgets);
+
+  const StepIndex& index_;
+  const Options choices_;
+  const SearchOptions options_;
+  std::map<std::vector<int>, Archive> archives_; ///< by the devices that have limits; of small steps
+  std::map<Limits, std::unique_ptr<Descent>> descents_; ///< by what their limits are to each other
+};
 
 /// Plans of one device from the plain step down to the smallest peak that is found, each smaller than the one before.
 std::vector<std::vector<Choice>> frontier(const StepIndex& index, int device, const SearchOptions& options = {});

@@ -50,7 +50,8 @@ class SmallSearch {
 
   void run() {
     begin();
-    const int64_t until = search_.most_work;
+    // Of several devices there are more plans that none beats.
+    const int64_t until = search_.most_work * static_cast<int64_t>(1 + devices_.size()) / 2;
     const auto choices = static_cast<int64_t>(options_.storages.size());
     for (int quiet = 0; quiet < kQuietRounds && step_.work() < until; ++quiet) {
       explore_pairs(step_.work() + until / 4);

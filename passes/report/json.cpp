@@ -40,6 +40,7 @@ Json json_of(const DeviceReport& device) {
       {"held", device.held},
       {"budget", device.budget < 0 ? Json(nullptr) : Json(device.budget)},
       {"plain_peak", device.plain_peak < 0 ? Json(nullptr) : Json(device.plain_peak)},
+      {"overlap", device.overlap.empty() ? Json(nullptr) : Json(device.overlap)},
       {"peak_at", json_of(device.peak_at)},
       {"peak_point", device.peak_point},
       {"by_use", json_of(device.uses)},

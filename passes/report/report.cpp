@@ -152,6 +152,7 @@ class DeviceBuilder {
     DeviceReport report;
     report.name = sizes_.step.devices.at(device_);
     report.peak = report.held = eager_;
+    report.overlap = overlap_in_words(sizes_, device_);
     for (int use = 0; use < kUses; ++use) {
       report.uses.push_back({name_of(static_cast<Use>(use)), 0, 0});
     }

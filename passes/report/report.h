@@ -74,6 +74,7 @@ struct DeviceReport {
   int64_t held = 0; ///< at the end of the forward
   int64_t budget = -1; ///< -1: none
   int64_t plain_peak = -1; ///< of the step without a plan; -1: this is that step
+  std::string overlap; ///< what may run at the same time so that the device holds another amount; empty: nothing
   Place peak_at;
   int peak_point = 0; ///< index into `curve`
   std::vector<Share> uses; ///< one per Use, in its order

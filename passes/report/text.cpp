@@ -231,6 +231,9 @@ std::string to_text(const Report& report, int rows) {
     if (device.plain_peak >= 0) {
       out << "  without a plan the peak is " << exact(device.plain_peak) << "\n";
     }
+    if (!device.overlap.empty()) {
+      out << "  it may be higher: " << device.overlap << "\n";
+    }
     out << "  held at the end of the forward " << exact(device.held) << "\n"
         << "  estimated: forward " << milliseconds(report.forward_seconds) << ", backward "
         << milliseconds(report.backward_seconds);

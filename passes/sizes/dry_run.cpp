@@ -1,5 +1,7 @@
 #include "passes/sizes/dry_run.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -48,12 +50,37 @@ at::Tensor stand_in_loss(const std::vector<at::Tensor>& outputs, const std::vect
     } else if (output.numel() == 0) {
       loss = output.sum();
     }
-    total = total.defined() ? total + loss : loss;
+    // Outputs may be on several devices; their losses meet on that of the first.
+    total = total.defined() ? total + loss.to(total.device()) : loss;
   }
   return total;
 }
 
+/// "ReluBackward0 (of layer1.relu, model.py:12)"
+std::string autograd_node_in_words(const DryRun& run, int backward_op) {
+  std::string words = run.step.backward_ops.at(backward_op);
+  const auto& moments = run.ledger.moments;
+  const auto moment = std::find_if(moments.begin(), moments.end(), [&](const Moment& m) {
+    return m.phase == Phase::Backward && m.backward_op == backward_op;
+  });
+  if (moment == moments.end() || moment->node < 0) {
+    return words;
+  }
+  const auto& node = run.step.nodes.at(moment->node);
+  std::string place = node.module.empty() ? "" : "of " + node.module;
+  place += place.empty() || node.where.empty() ? "" : ", ";
+  place += node.where;
+  return place.empty() ? words : words + " (" + place + ")";
+}
+
 } // namespace
+
+std::string overlap_in_words(const DryRun& run, size_t device) {
+  const auto& overlap = run.overlaps.at(device);
+  return overlap ? autograd_node_in_words(run, overlap->one) + " and " + autograd_node_in_words(run, overlap->other) +
+          " may run at the same time"
+                 : "";
+}
 
 DryRun dry_run(
     const std::shared_ptr<const Program>& program,

@@ -11,9 +11,11 @@
 /// usual losses (dry_run.cpp, docs/memory-model.md).
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "passes/plan/step_graph.h"
+#include "passes/sizes/backward_order.h"
 #include "passes/sizes/cost_model.h"
 #include "passes/sizes/ledger.h"
 #include "passes/sizes/target.h"
@@ -36,7 +38,11 @@ struct DryRun {
   std::vector<int> register_storage; ///< per register of the program: index into step.storages, -1: external
   std::vector<int64_t> peak; ///< bytes per device: the most that was live at once above the start
   std::vector<int64_t> held; ///< bytes per device, live at the end of the forward
+  std::vector<std::optional<Overlap>> overlaps; ///< per device: why its memory may be other than recorded
 };
+
+/// What may run at the same time so that the device holds another amount than `run` says; empty if nothing does.
+std::string overlap_in_words(const DryRun& run, size_t device);
 
 /// `program`: compiled for meta; its devices are those of `targets`, one to one. `self`, `inputs`: meta twins (passes/graph/meta_twin.h). Throws c10::Error if an op has
 /// no meta kernel, naming the op.

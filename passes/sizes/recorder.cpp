@@ -8,6 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "passes/sizes/cuda_scratch.h"
+#include "passes/sizes/zeros.h"
 #include "runtime/memory_listener.h"
 #include "runtime/op_rules.h"
 #include "runtime/rng_state.h"
@@ -66,7 +67,8 @@ bool is_kernel(const c10::OperatorName& name) {
   if (found == known.end()) {
     auto handle = c10::Dispatcher::singleton().findOp(name);
     const bool kernel = handle && handle->hasSchema() &&
-        (handle->hasKernelForDispatchKey(c10::DispatchKey::CPU) || runs_as_one(name.name));
+        (handle->hasKernelForDispatchKey(c10::DispatchKey::CPU) || runs_as_one(name.name) ||
+         looks_for_zeros(name.name));
     found = known.emplace(key, kernel).first;
   }
   return found->second;
@@ -99,7 +101,7 @@ void on_kernel_end(const at::RecordFunction& function, at::ObserverContext* base
   }
   if (--kernel_depth == 0) {
     recording->kernel_ends();
-    recording->kernel_ran({context->op, context->inputs, function.outputs()});
+    recording->kernel_ran({context->op, context->inputs, function.outputs(), recording->backward_op()});
   }
 }
 
@@ -152,7 +154,8 @@ Recorder::Recorder(const Program& program, const std::vector<Target>& targets)
       node_positions_(program.nodes.size(), 0),
       live_(targets.size(), 0),
       node_start_(targets.size(), 0),
-      node_peak_(targets.size(), 0) {
+      node_peak_(targets.size(), 0),
+      order_(program.devices) {
   TORCH_CHECK(recording == nullptr, "recals: a dry run inside a dry run");
   TORCH_INTERNAL_ASSERT(targets.size() == program.devices.all().size());
   auto& step = result_.step;
@@ -223,6 +226,7 @@ void Recorder::counted(const MetaBlock& block) {
   ledger_.allocated(block.id, device, bytes);
   live_[device] += bytes;
   at_peak(device, live_[device]);
+  order_.touches(device);
   if (after_forward_) {
     change(device, bytes);
   } else if (node_ >= 0) {
@@ -266,6 +270,7 @@ void Recorder::grown(const c10::Storage& storage, int64_t requested) {
     result_.step.storages[known->second.storage].bytes = bytes;
   }
   live_[device] += extra;
+  order_.touches(device);
   at_peak(device, live_[device]);
   if (after_forward_) {
     change(device, extra);
@@ -279,6 +284,7 @@ void Recorder::freed(const MetaBlock& block) {
     return;
   }
   live_[known->second.device] -= known->second.bytes;
+  order_.touches(known->second.device);
   ledger_.freed(block.id);
   if (after_forward_ && !known->second.of_forward) {
     change(known->second.device, -known->second.bytes);
@@ -428,10 +434,11 @@ void Recorder::kernel_ran(const KernelCall& call) {
   const int64_t in_kernel = target.is_cuda() ? cuda_scratch_bytes(call, target.workspace_margin)
       : target.device.is_cpu()               ? scratch_bytes(call)
                                              : 0;
-  const int64_t scratch = copies_of_lazy_operands(call) + in_kernel;
+  const int64_t scratch = copies_of_lazy_operands(call) + bytes_for_zeros(call) + in_kernel;
   if (scratch > 0) {
     at_peak(device, live_[device] + scratch);
     ledger_.scratch(device, scratch);
+    order_.touches(device);
     if (after_forward_) {
       BackwardEvent event;
       event.kind = BackwardEvent::Kind::Peak;
@@ -476,7 +483,14 @@ int Recorder::node_of(int64_t sequence) const {
 void Recorder::backward_op_begins(const std::string& name, int64_t sequence) {
   labels_.push_back(static_cast<int>(result_.step.backward_ops.size()));
   result_.step.backward_ops.push_back(name);
+  if (labels_.size() == 1) {
+    order_.begins(*torch::autograd::get_current_node(), labels_.back());
+  }
   ledger_.begin(Phase::Backward, node_of(sequence), labels_.back());
+}
+
+std::string Recorder::backward_op() const {
+  return labels_.empty() ? "" : result_.step.backward_ops[labels_.back()];
 }
 
 void Recorder::replay_begins(int node) {
@@ -553,7 +567,10 @@ void Recorder::find_writes() {
   };
   for (int n = 0; n < count; ++n) {
     const auto& node = program_.nodes[n];
-    if (node.source == nullptr || !may_run_twice(*node.source)) {
+    const auto& blanked = node.blanked_in_replay;
+    const bool has_statistics =
+        std::any_of(blanked.begin(), blanked.end(), [&](size_t i) { return node.arguments[i].reg >= 0; });
+    if (node.source == nullptr || !may_run_twice(*node.source) || (has_statistics && !saves_no_statistics(node.name))) {
       runs_twice[n] = false;
     }
     const auto* schema = node.source == nullptr ? nullptr : node.source->maybeSchema();
@@ -662,6 +679,7 @@ DryRun Recorder::finish() {
     result_.register_storage.push_back(block < 0 ? -1 : storage_of(block));
   }
   result_.ledger = ledger_.finish();
+  result_.overlaps = order_.finish();
   return std::move(result_);
 }
 

@@ -9,6 +9,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include "passes/meta/meta_allocator.h"
+#include "passes/sizes/backward_order.h"
 #include "passes/sizes/cost_model.h"
 #include "passes/sizes/dry_run.h"
 #include "passes/sizes/kernel_rules.h"
@@ -46,6 +47,8 @@ class Recorder : public Observer, public MetaAllocationListener {
   /// `sequence`: the number that the autograd node got when the forward made it.
   void backward_op_begins(const std::string& name, int64_t sequence);
   void backward_op_ends();
+  /// The name of the autograd node whose backward runs; empty in the forward.
+  std::string backward_op() const;
   void replay_begins(int node);
   void replay_ends();
 
@@ -86,6 +89,7 @@ class Recorder : public Observer, public MetaAllocationListener {
   int node_ = -1;
   bool after_forward_ = false;
   std::vector<int> labels_;
+  BackwardOrder order_;
   std::vector<uint64_t> sequences_; ///< per forward node: of the first autograd node that it makes
   std::vector<int> backward_nodes_; ///< of the autograd nodes that wait for a replay
   LedgerWriter ledger_;

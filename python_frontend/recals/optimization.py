@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import torch
-from torch.jit._recursive import wrap_cpp_module
 
 from recals._load import _C
 from recals.arguments import (
@@ -20,6 +20,7 @@ from recals.arguments import (
     script_module,
     step_options,
 )
+from recals.wrapping import wrap
 
 
 def optimize(
@@ -82,6 +83,9 @@ def optimize(
         ValueError, TypeError: the budget, the pins, the module or the inputs are of the wrong kind; a pin names nothing
             in the step, or says must_recompute of what cannot be recomputed.
         RecalsError: the method cannot be analysed; the text names the node and its source line.
+
+    Warns (UserWarning) if a device may go over its budget all the same, because the backward works on two devices at
+    once and what one holds depends on which is faster (docs/memory-model.md).
     """
     module = script_module(module, "optimize")
     inputs = example_tuple(example_inputs)
@@ -94,7 +98,9 @@ def optimize(
     )
     analysed = _C.analyse(module._c, method, inputs, options)
     planned = _C.plan_step(analysed, planning_options(analysed, budget, pins))
-    return wrap_cpp_module(_C.lower(planned, None))
+    for text in planned.warnings:
+        warnings.warn(text, stacklevel=2)
+    return wrap(_C.lower(planned, None), module)
 
 
 def restore(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -102,7 +108,8 @@ def restore(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
     Raises RecalsError if `module` was not made by `optimize`.
     """
-    return wrap_cpp_module(_C.restore(script_module(module, "restore")._c))
+    module = script_module(module, "restore")
+    return wrap(_C.restore(module._c), module)
 
 
 def plan_of(module: torch.jit.ScriptModule) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.jit._recursive import wrap_cpp_module
 
 from recals._load import _C
 from recals.arguments import (
@@ -29,6 +28,7 @@ from recals.arguments import (
     step_options,
 )
 from recals.report import Report, report_from
+from recals.wrapping import wrap
 
 
 class Analysis:
@@ -131,7 +131,7 @@ def remove_boundaries(graph: torch._C.Graph) -> bool:
 def lower(module: torch.jit.ScriptModule, planned: Planned) -> torch.jit.ScriptModule:
     """passes/lower: the rewritten module. `module` must be the one that was analysed."""
     module = script_module(module, "lower")
-    return wrap_cpp_module(_C.lower(planned._handle, module._c))
+    return wrap(_C.lower(planned._handle, module._c), module)
 
 
 def available() -> dict[str, str]:

@@ -91,6 +91,9 @@ class DeviceReport:
     """What the plan was made for; None without one."""
     plain_peak: int | None
     """The peak without the plan; None if there is no plan."""
+    overlap: str | None
+    """What may run at the same time, in the backward's threads of two devices, so that this one may hold more than is
+    said here (docs/memory-model.md); None: nothing, the order of the backward is given."""
     peak_at: Place
     peak_point: int
     """Index into `curve`."""
@@ -207,6 +210,7 @@ def _device(entry: dict[str, Any]) -> DeviceReport:
         held=entry["held"],
         budget=entry["budget"],
         plain_peak=entry["plain_peak"],
+        overlap=entry["overlap"],
         peak_at=Place(**entry["peak_at"]),
         peak_point=entry["peak_point"],
         by_use=_shares(entry["by_use"]),

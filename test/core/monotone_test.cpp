@@ -63,7 +63,7 @@ TEST(Monotone, BudgetsSweptFromTightToLoose) {
       for (int d = 0; d < limited; ++d) {
         budgets[d] = of[d] * percent / 100;
       }
-      const Found found = search(index, budgets, quick);
+      const Found found = Search(index, quick).find(budgets);
       simulator.run(found.choices);
       bool within = true;
       for (int d = 0; d < index.devices; ++d) {

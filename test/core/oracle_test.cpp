@@ -122,7 +122,7 @@ TEST(Oracle, PlansAreCloseToProvedOptima) {
     Simulator simulator(graph);
     SearchOptions heuristic;
     heuristic.most_archived = 0; // as steps with more choices are planned
-    const Found found = search(simulator.index(), budgets, heuristic);
+    const Found found = Search(simulator.index(), heuristic).find(budgets);
     BranchAndBound oracle(graph, budgets, 150'000);
     simulator.run(found.choices);
     const double mine = simulator.extra_seconds();

@@ -162,7 +162,7 @@ TEST(Planner, NeverOverBudgetOnThousands) {
     for (const PeakPoint& peak : simulator.peak()) {
       budgets.push_back(chance(random, 10) ? kNoBudget : peak.bytes * draw(random, 20, 100) / 100);
     }
-    const Found found = search(simulator.index(), budgets, quick);
+    const Found found = Search(simulator.index(), quick).find(budgets);
     simulator.run(found.choices);
     bool within = true;
     for (size_t d = 0; d < budgets.size(); ++d) {
@@ -172,6 +172,31 @@ TEST(Planner, NeverOverBudgetOnThousands) {
     fits += within;
   }
   EXPECT_GT(fits, 130);
+}
+
+/// One search after the other, up and down, and each anew.
+TEST(Planner, AnswersDoNotDependOnWhatWasAskedBefore) {
+  int fits = 0;
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    SearchOptions quick;
+    quick.tries_per_choice = 5;
+    quick.most_sets = 1;
+    quick.most_chained = seed % 4 == 0 ? 0 : quick.most_chained; // the ways of large steps
+    const StepGraph graph = seed % 3 == 0 ? anything(seed) : some_network(seed);
+    const StepIndex index(graph);
+    Search search(index, quick);
+    Random random(seed);
+    for (const int percent : {80, 55, 90, 5, 70, 5, 90}) {
+      Budgets budgets = share_of(plain_peaks(graph), percent);
+      budgets.back() = chance(random, 30) ? budgets.back() / 2 : budgets.back();
+      const Found found = search.find(budgets);
+      const Found anew = Search(index, quick).find(budgets);
+      ASSERT_EQ(found.fits, anew.fits) << "seed " << seed << " at " << percent << " %";
+      ASSERT_EQ(found.choices, anew.choices) << "seed " << seed << " at " << percent << " %";
+      fits += found.fits ? 1 : 0;
+    }
+  }
+  EXPECT_GT(fits, 20);
 }
 
 TEST(Planner, SmallestBudgetWorks) {
@@ -413,7 +438,7 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
     // What steps with more sets of choices are planned with.
     SearchOptions heuristic;
     heuristic.most_sets = 0;
-    const Found found = search(index, budgets, heuristic);
+    const Found found = Search(index, heuristic).find(budgets);
     if (!found.fits) {
       ++missed;
       continue;
@@ -430,7 +455,7 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
       const auto impossible = choose(graph, {least[0] - 1});
       ASSERT_TRUE(std::holds_alternative<Infeasible>(impossible));
       EXPECT_EQ(std::get<Infeasible>(impossible).smallest[0], least[0]) << "seed " << seed;
-      const Found lowest = search(index, {least[0] - 1}, heuristic);
+      const Found lowest = Search(index, heuristic).find({least[0] - 1});
       simulator.run(lowest.choices);
       const int64_t smallest = simulator.peak()[0].bytes;
       ++smallest_asked;
@@ -462,7 +487,7 @@ TEST(Planner, IsCloseToTheOptimumOfSmallGraphs) {
 TEST(Planner, DoesLittleWork) {
   const auto work = [](int layers, int64_t percent) {
     const StepGraph graph = transformer({layers, 2048, 512, 1024, true, -1});
-    const Found found = search(StepIndex(graph), share_of(plain_peaks(graph), percent));
+    const Found found = Search(StepIndex(graph)).find(share_of(plain_peaks(graph), percent));
     EXPECT_TRUE(found.fits);
     std::printf(
         "%zu nodes at %d %%: %.1f million units of work\n",

@@ -127,7 +127,7 @@ TEST(Repeats, LargeStepsArePlannedAsWellAsSmallOnes) {
     const StepGraph graph = transformer({count, 2048, 512, 1024, true, -1});
     Simulator simulator(graph);
     simulator.run(std::vector<Choice>(graph.storages.size()));
-    const Found found = search(simulator.index(), {simulator.peak()[0].bytes / 2});
+    const Found found = Search(simulator.index()).find({simulator.peak()[0].bytes / 2});
     EXPECT_TRUE(found.fits);
     simulator.run(found.choices);
     double seconds = 0;

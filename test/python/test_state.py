@@ -57,6 +57,18 @@ def test_batch_norm_with_cumulative_statistics_is_right_or_refused() -> None:
             assert_same(step(plain, inputs, seed=seed), step(budgeted, inputs, seed=seed))
 
 
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("tracking", [True, False])
+def test_instance_norm(tracking: bool, budget: str) -> None:
+    """It saves copies of its running statistics, where it has some; they move once a step."""
+
+    def norm() -> nn.Module:
+        return nn.InstanceNorm2d(12, affine=True, track_running_stats=tracking)
+
+    layers = [nn.Conv2d(6, 12, 3, padding=1), norm(), nn.PReLU(12), nn.Conv2d(12, 12, 3), norm(), nn.Tanh()]
+    check_steps(nn.Sequential(*layers), (images(),), budget)
+
+
 def test_batch_norm_statistics_with_two_backwards() -> None:
     inputs = (images(),)
     plain, budgeted = twins(Normed(), inputs)

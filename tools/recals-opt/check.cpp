@@ -53,6 +53,7 @@ CheckResult check(Job job, const std::vector<std::string>& inputs) {
       result.within = result.within && within;
       result.text += std::string(", ") + (within ? "within" : "above") + " the budget of " + shown(budget);
     }
+    result.text += device.overlap.empty() ? "" : "; it may be more, as " + device.overlap;
     result.text += "\n";
   }
   return result;
