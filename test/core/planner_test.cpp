@@ -181,6 +181,8 @@ TEST(Planner, AnswersDoNotDependOnWhatWasAskedBefore) {
     SearchOptions quick;
     quick.tries_per_choice = 5;
     quick.most_sets = 1;
+    quick.most_work = 2'000'000;
+    quick.most_archived = seed % 2 == 0 ? 0 : quick.most_archived; // the ways of steps with more choices
     quick.most_chained = seed % 4 == 0 ? 0 : quick.most_chained; // the ways of large steps
     const StepGraph graph = seed % 3 == 0 ? anything(seed) : some_network(seed);
     const StepIndex index(graph);
@@ -196,7 +198,7 @@ TEST(Planner, AnswersDoNotDependOnWhatWasAskedBefore) {
       fits += found.fits ? 1 : 0;
     }
   }
-  EXPECT_GT(fits, 20);
+  EXPECT_GT(fits, 10);
 }
 
 TEST(Planner, SmallestBudgetWorks) {
