@@ -239,7 +239,7 @@ class Casting : public c10::OperatorKernel {
 
 /// Registers everything; the second call and all later ones do nothing.
 c10::DispatchKeySet key() {
-  static auto* libraries = [] {
+  [[gnu::used]] static auto* libraries = [] {
     auto* all = new torch::Library(torch::Library::IMPL, "_", kAutocastOnMetaKey, __FILE__, __LINE__);
     all->fallback(torch::CppFunction::makeFallthrough());
     auto* aten = new torch::Library(torch::Library::IMPL, "aten", kAutocastOnMetaKey, __FILE__, __LINE__);
@@ -256,7 +256,6 @@ c10::DispatchKeySet key() {
     }
     return new std::pair(all, aten);
   }();
-  (void)libraries;
   return c10::DispatchKeySet(kAutocastOnMetaKey);
 }
 

@@ -44,8 +44,9 @@ class Allocating : public c10::OperatorKernel {
 
 /// Registers everything; the second call and all later ones do nothing.
 void register_kernels() {
-  // Never destroyed: destruction would take the kernels away, and at exit other threads may still use them.
-  static auto* libraries = [] {
+  // Never destroyed: destruction would take the kernels away, and at exit other threads may still use them. "used": a
+  // pointer that is never read would be left out, and what it points to look lost.
+  [[gnu::used]] static auto* libraries = [] {
     // Ops without a kernel here pass through.
     auto* all = new torch::Library(torch::Library::IMPL, "_", kMetaKernelsKey, __FILE__, __LINE__);
     all->fallback(torch::CppFunction::makeFallthrough());
@@ -76,7 +77,6 @@ void register_kernels() {
     add_cpp_forms(*aten, taken);
     return new std::pair(all, aten);
   }();
-  (void)libraries;
 }
 
 c10::DispatchKeySet key_of_kernels() {

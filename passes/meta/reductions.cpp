@@ -124,6 +124,38 @@ at::Tensor histc(const at::Tensor& self, int64_t bins, const at::Scalar& /*low*/
   return make(self, {bins});
 }
 
+// --- segments ----------------------------------------------------------------------------------------------------------
+
+/// One element of the result for each of `lengths`, or for what is between two of `offsets`.
+at::Tensor segment_reduce(
+    const at::Tensor& data,
+    c10::string_view /*reduce*/,
+    const OptionalTensor& lengths,
+    const OptionalTensor& /*indices*/,
+    const OptionalTensor& offsets,
+    int64_t axis,
+    bool /*unsafe*/,
+    const std::optional<at::Scalar>& /*initial*/) {
+  TORCH_CHECK(
+      defined(lengths) || defined(offsets),
+      "segment_reduce: either lengths or offsets must be given (indices are not known)");
+  auto sizes = data.sizes().vec();
+  sizes[c10::maybe_wrap_dim(axis, data.dim())] = defined(lengths) ? lengths->size(-1) : offsets->size(-1) - 1;
+  return make(data, sizes);
+}
+
+at::Tensor segment_reduce_backward(
+    const at::Tensor& /*gradient*/,
+    const at::Tensor& /*output*/,
+    const at::Tensor& data,
+    c10::string_view /*reduce*/,
+    const OptionalTensor& /*lengths*/,
+    const OptionalTensor& /*offsets*/,
+    int64_t /*axis*/,
+    const std::optional<at::Scalar>& /*initial*/) {
+  return make_contiguous(data);
+}
+
 // --- running -----------------------------------------------------------------------------------------------------------
 
 at::Tensor logcumsumexp(const at::Tensor& self, int64_t /*dim*/) {
@@ -156,6 +188,8 @@ void add_reduction_kernels(MetaRegistrar& registrar) {
   registrar.add("bucketize.Tensor", &bucketize);
   registrar.add("searchsorted.Tensor", &searchsorted);
   registrar.add("histc", &histc);
+  registrar.add("segment_reduce", &segment_reduce);
+  registrar.add("_segment_reduce_backward", &segment_reduce_backward);
   registrar.add("_logcumsumexp", &logcumsumexp);
   registrar.add("_cummax_helper", &cumulative_extreme);
   registrar.add("_cummin_helper", &cumulative_extreme);

@@ -50,7 +50,8 @@ at::Tensor stand_in_loss(const std::vector<at::Tensor>& outputs, const std::vect
     } else if (output.numel() == 0) {
       loss = output.sum();
     }
-    total = total.defined() ? total + loss : loss;
+    // Outputs may be on several devices; their losses meet on that of the first.
+    total = total.defined() ? total + loss.to(total.device()) : loss;
   }
   return total;
 }

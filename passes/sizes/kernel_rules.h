@@ -14,6 +14,7 @@ struct KernelCall {
   std::string op; ///< "aten::addmm"
   std::vector<c10::IValue> inputs;
   std::vector<c10::IValue> outputs;
+  std::string within; ///< the autograd node whose backward it is part of, "ProdBackward0"; empty in the forward
 };
 
 /// Composite ops that the rules below describe as a whole: on meta they do not take the device's way.

@@ -8,6 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "passes/sizes/cuda_scratch.h"
+#include "passes/sizes/zeros.h"
 #include "runtime/memory_listener.h"
 #include "runtime/op_rules.h"
 #include "runtime/rng_state.h"
@@ -66,7 +67,8 @@ bool is_kernel(const c10::OperatorName& name) {
   if (found == known.end()) {
     auto handle = c10::Dispatcher::singleton().findOp(name);
     const bool kernel = handle && handle->hasSchema() &&
-        (handle->hasKernelForDispatchKey(c10::DispatchKey::CPU) || runs_as_one(name.name));
+        (handle->hasKernelForDispatchKey(c10::DispatchKey::CPU) || runs_as_one(name.name) ||
+         looks_for_zeros(name.name));
     found = known.emplace(key, kernel).first;
   }
   return found->second;
@@ -99,7 +101,7 @@ void on_kernel_end(const at::RecordFunction& function, at::ObserverContext* base
   }
   if (--kernel_depth == 0) {
     recording->kernel_ends();
-    recording->kernel_ran({context->op, context->inputs, function.outputs()});
+    recording->kernel_ran({context->op, context->inputs, function.outputs(), recording->backward_op()});
   }
 }
 
@@ -432,7 +434,7 @@ void Recorder::kernel_ran(const KernelCall& call) {
   const int64_t in_kernel = target.is_cuda() ? cuda_scratch_bytes(call, target.workspace_margin)
       : target.device.is_cpu()               ? scratch_bytes(call)
                                              : 0;
-  const int64_t scratch = copies_of_lazy_operands(call) + in_kernel;
+  const int64_t scratch = copies_of_lazy_operands(call) + bytes_for_zeros(call) + in_kernel;
   if (scratch > 0) {
     at_peak(device, live_[device] + scratch);
     ledger_.scratch(device, scratch);
@@ -485,6 +487,10 @@ void Recorder::backward_op_begins(const std::string& name, int64_t sequence) {
     order_.begins(*torch::autograd::get_current_node(), labels_.back());
   }
   ledger_.begin(Phase::Backward, node_of(sequence), labels_.back());
+}
+
+std::string Recorder::backward_op() const {
+  return labels_.empty() ? "" : result_.step.backward_ops[labels_.back()];
 }
 
 void Recorder::replay_begins(int node) {

@@ -47,6 +47,8 @@ class Recorder : public Observer, public MetaAllocationListener {
   /// `sequence`: the number that the autograd node got when the forward made it.
   void backward_op_begins(const std::string& name, int64_t sequence);
   void backward_op_ends();
+  /// The name of the autograd node whose backward runs; empty in the forward.
+  std::string backward_op() const;
   void replay_begins(int node);
   void replay_ends();
 

@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 import recals
 import torch
-from support import assert_same, features, net, recomputed_nodes, run, step, twins
+from support import assert_same, features, net, recomputed_nodes, run, scalar, step, twins
 from torch import nn
-from training import cpu_plan, differing, differing_state, named_gradients, named_state, prepare_gradients
+from training import (
+    cpu_plan,
+    differing,
+    differing_gradients,
+    differing_state,
+    named_gradients,
+    named_state,
+    prepare_gradients,
+    same_bits,
+)
 
 HERE = Path(__file__).resolve().parent
 INPUTS = (features(),)
@@ -169,6 +178,21 @@ def test_printed_code_shows_the_ops() -> None:
     _, budgeted = twins(net(), INPUTS)
     assert "ops.recals." in budgeted.code
     assert "recals::" in str(budgeted.graph)
+
+
+@pytest.mark.parametrize("source", ["rewritten", "loaded"])
+def test_the_step_can_be_called_by_itself(tmp_path: Path, source: str) -> None:
+    """By TorchScript's own executor, which profiles the first calls and optimises the later ones."""
+    plain, budgeted = twins(net(), INPUTS)
+    module = budgeted if source == "rewritten" else reload(budgeted, tmp_path)
+    prepare_gradients(module)
+    for seed in range(4):
+        expected = run(plain, INPUTS, seed=seed)
+        torch.manual_seed(seed)
+        (output,) = module.recals_forward_step(*INPUTS)
+        assert same_bits(expected, output)
+        assert recomputed_nodes(scalar(output).backward) > 0
+    assert differing_gradients(plain, module) == []
 
 
 @pytest.mark.smoke

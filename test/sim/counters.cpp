@@ -1,4 +1,5 @@
 // torch.ops.recals_sim: what tests read and set, all of it per device.
+#include <torch/csrc/autograd/engine.h>
 #include <torch/library.h>
 
 #include "test/sim/devices.h"
@@ -41,6 +42,8 @@ TORCH_LIBRARY(recals_sim, m) {
   m.def("blocks_recorded_on(int device, int stream) -> int", [](int64_t index, int64_t stream) {
     return blocks_recorded_on(device(index), stream);
   });
+
+  m.def("stop_backward_threads() -> ()", [] { torch::autograd::Engine::get_default_engine().stop(); });
 
   m.def("manual_seed(int device, int seed) -> ()", [](int64_t index, int64_t seed) {
     locked(index, [&](at::Generator& generator) { generator.set_current_seed(static_cast<uint64_t>(seed)); });

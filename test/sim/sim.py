@@ -4,10 +4,12 @@
 device. Devices are given by their number.
 """
 
+import atexit
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import recals
@@ -67,6 +69,26 @@ def capacities(more: dict[int, int]) -> Iterator[None]:
             set_capacity(device, None)
 
 
+def backward_threads() -> list[str]:
+    """The threads that the autograd engine has made for devices, by name."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it may end meanwhile
+            names.append((task / "comm").read_text().strip())
+    return [name for name in names if name.startswith("pt_autograd_")]
+
+
+@atexit.register
+def _stop_backward_threads() -> None:
+    """A device's thread may be the last to hold what a backward ran with, Python objects among it. If it lets go of it
+    while Python finalises, taking the lock of the interpreter ends the thread inside a destructor: the process aborts.
+    """
+    _ops.stop_backward_threads()
+    deadline = time.monotonic() + 10
+    while backward_threads() and time.monotonic() < deadline:
+        time.sleep(0.001)  # lets them have the lock
+
+
 def manual_seed(seed: int) -> None:
     """Of every device; torch.manual_seed does it too."""
     for index in range(device_count()):
@@ -91,6 +113,7 @@ def _module() -> types.ModuleType:
     module = types.ModuleType(f"torch.{NAME}")
     module.is_available = lambda: True
     module.is_initialized = lambda: True
+    module._lazy_init = lambda: None  # without it torch 2.11 takes the devices for unused, and does not wait for them
     module._is_in_bad_fork = lambda: False
     module.device_count = device_count
     module.current_device = _ops.current_device

@@ -1,6 +1,8 @@
 """The simulated accelerator itself: what the tests over it take for granted."""
 
 import copy
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -304,3 +306,20 @@ def test_modules_are_copied_and_saved(tmp_path: Path) -> None:
     loaded = torch.jit.load(tmp_path / "module.pt")
     assert loaded.weight.device == module.weight.device
     assert torch.equal(loaded.weight.cpu(), module.weight.cpu())
+
+
+def test_a_process_may_end_right_after_a_backward() -> None:
+    """What the process registers first to be done at its end is done last: by then no thread of a device is left."""
+    program = """
+import atexit, os, sys
+sys.path[:0] = sys.argv[1:]
+atexit.register(lambda: print(before, sim.backward_threads()))
+import sim, torch
+x = torch.ones(4, 4, device="sim:0", requires_grad=True)
+(x @ x).to("sim:1").exp().sum().backward()
+before = len(sim.backward_threads())
+"""
+    folder = str(Path(sim.__file__).parent)
+    command = [sys.executable, "-W", "ignore", "-c", program, folder, *sys.path]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, f"{sim.device_count()} []\n"), ended.stderr

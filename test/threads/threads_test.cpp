@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <barrier>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "runtime/counters.h"
@@ -17,10 +18,10 @@ namespace {
 constexpr int kThreads = 4;
 
 /// Runs `work(0)`, `work(1)`, ... in threads that begin at once; an exception in one of them is a failure.
-void in_threads(const std::function<void(int)>& work) {
-  std::barrier together(kThreads);
+void in_threads(const std::function<void(int)>& work, int count = kThreads) {
+  std::barrier together(count);
   std::vector<std::thread> threads;
-  for (int t = 0; t < kThreads; ++t) {
+  for (int t = 0; t < count; ++t) {
     threads.emplace_back([&, t] {
       together.arrive_and_wait();
       try {
@@ -89,6 +90,22 @@ plan::Choice tightest(const plan::Storage& storage) {
   return storage.packs.empty() ? plan::Fate::Recompute : plan::Fate::Pack;
 }
 
+/// Any fate for each storage, and replays in replays: what a replay retains is bounded at random.
+plan::Plan any_plan(const Analysis& analysis, std::mt19937& random) {
+  const auto below = [&](size_t count) { return static_cast<int>(random() % count); };
+  return plan_of_choices(analysis, [&](const plan::Storage& storage) {
+    plan::Choice choice = below(4) == 0 ? plan::Fate::Keep : plan::Fate::Recompute;
+    if (!storage.packs.empty() && below(2) == 0) {
+      choice.fate = plan::Fate::Pack;
+      choice.pack = below(storage.packs.size());
+    }
+    if (below(2) == 0) {
+      choice.cache_from = below(analysis.sizes.step.nodes.size() + 1) - 1;
+    }
+    return choice;
+  });
+}
+
 struct Prepared {
   torch::jit::Module module;
   Analysis analysis = analyse(module, "forward", {input_of(0)});
@@ -125,6 +142,90 @@ TEST(Threads, ShareAModule) {
     }
   });
   EXPECT_EQ(counters().recomputed_nodes.load(), 10 * kThreads * once);
+}
+
+TEST(Threads, EightTrainUnderRandomPlans) {
+  constexpr int kTrainers = 8;
+  constexpr int kPlans = 20;
+  constexpr int kSteps = 200 / kPlans; // with each
+  const Prepared shared{chain()};
+  std::vector<std::vector<at::Tensor>> expected;
+  for (int number = 0; number < kSteps; ++number) {
+    expected.push_back(gradients_of(shared.module, shared.plain, input_of(number)));
+  }
+  reset_counters();
+  in_threads(
+      [&](int thread) {
+        std::mt19937 random(thread);
+        auto tracker = MemoryTracker::start(false);
+        for (int round = 0; round < kPlans; ++round) {
+          const auto program = program_under(shared.analysis, any_plan(shared.analysis, random), false);
+          for (int number = 0; number < kSteps; ++number) {
+            const auto input = input_of(number);
+            const auto before = tracker->devices().at("cpu").live;
+            EXPECT_TRUE(same(gradients_of(shared.module, program, input), expected[number]));
+            EXPECT_EQ(tracker->devices().at("cpu").live, before);
+          }
+        }
+        tracker->stop();
+      },
+      kTrainers);
+  EXPECT_GT(counters().packs.load(), kTrainers);
+  EXPECT_GT(counters().recomputed_nodes.load(), kTrainers * 200);
+}
+
+TEST(Threads, GradientsOfGradients) {
+  const Prepared shared{chain()};
+  const auto parameters = parameters_of(shared.module);
+  const auto penalty = [&](const std::shared_ptr<const Program>& program) {
+    const auto loss = loss_of(run(program, shared.module._ivalue(), {input_of(1)}));
+    const auto first = torch::autograd::grad({loss}, parameters, {}, /*retain_graph=*/true, /*create_graph=*/true);
+    at::Tensor norm = at::zeros({});
+    for (const auto& gradient : first) {
+      norm = norm + gradient.square().sum();
+    }
+    return torch::autograd::grad({norm}, parameters);
+  };
+  const auto expected = penalty(shared.plain);
+  in_threads([&](int) {
+    for (int step = 0; step < 3; ++step) {
+      EXPECT_TRUE(same(penalty(shared.program), expected));
+    }
+  });
+}
+
+TEST(Threads, ErrorsInTheMiddleLeaveNothing) {
+  const Prepared shared{chain()};
+  const auto parameters = parameters_of(shared.module);
+  const auto expected = gradients_of(shared.module, shared.plain, input_of(3));
+  in_threads([&](int thread) {
+    auto tracker = MemoryTracker::start(false);
+    const auto input = input_of(3);
+    const auto before = tracker->devices().at("cpu").live;
+    for (int round = 0; round < 5; ++round) {
+      // Of the backward: the first output's part has replayed when the second's fails.
+      {
+        auto outputs = run(shared.program, shared.module._ivalue(), {input});
+        const auto loss = outputs[0].sum() + outputs[1].sum();
+        outputs[(thread + round) % 2].register_hook([](const at::Tensor&) { TORCH_CHECK(false, "on purpose"); });
+        outputs.clear();
+        EXPECT_THROW(torch::autograd::grad({loss}, parameters), c10::Error);
+      }
+      // Of a replay: what it reads has changed.
+      {
+        const auto changed = input.clone();
+        const auto loss = loss_of(run(shared.program, shared.module._ivalue(), {changed}));
+        changed.add_(1);
+        EXPECT_THROW(torch::autograd::grad({loss}, parameters), c10::Error);
+      }
+      // Of the forward: the shapes do not fit, after some nodes.
+      EXPECT_THROW(run(shared.program, shared.module._ivalue(), {at::ones({8, 15})}), c10::Error);
+      // What a failed backward leaves with the engine goes with the next one.
+      EXPECT_TRUE(same(gradients_of(shared.module, shared.program, input), expected));
+      EXPECT_EQ(tracker->devices().at("cpu").live, before);
+    }
+    tracker->stop();
+  });
 }
 
 TEST(Threads, WalkOneGraph) {

@@ -316,6 +316,18 @@ void reductions(std::vector<Call>& calls) {
   calls.push_back({"mode", "aten::mode", {x, 1, true}});
   calls.push_back({"aminmax", "aten::_aminmax", {x}});
   calls.push_back({"aminmax_dim", "aten::_aminmax.dim", {x, 1, true}});
+  const auto by_lengths = [](const at::Tensor& data, int64_t axis) {
+    return std::vector<IValue>{data, "sum", n({3}), IValue(), IValue(), axis, /*unsafe=*/true, IValue()};
+  };
+  calls.push_back({"segments", "aten::segment_reduce", by_lengths(f({6, 4}), 0)});
+  calls.push_back({"segments_turned", "aten::segment_reduce", by_lengths(turned({6, 4}), 0)});
+  calls.push_back(
+      {"segments_by_offsets", "aten::segment_reduce", {f({6}), "max", IValue(), IValue(), n({4}), -1, true, IValue()}});
+  calls.push_back(
+      {"segments_backward",
+       "aten::_segment_reduce_backward",
+       {f({3, 4}), f({3, 4}), turned({6, 4}), "sum", n({3}), IValue(), 0, IValue()},
+       /*temporaries=*/true});
   calls.push_back({"logcumsumexp", "aten::logcumsumexp", {x, 1}});
   calls.push_back({"cummax", "aten::cummax", {x, 1}});
   calls.push_back({"cummin", "aten::cummin", {x, 1}});
