@@ -3,12 +3,15 @@
 What it prints, and the errors of each stage, are goldens (test/golden).
 """
 
+import itertools
 import json
 import os
 import random
+import re
 import resource
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -212,6 +215,58 @@ def test_check_sees_that_a_file_in_another_mode_does_not_follow_its_plan(rewritt
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What goes wrong
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Files for devices that are not here
+
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+FOR_CUDA = ("--workspace-margin=0", "--budget=90%")
+
+
+def as_saved_with_a_gpu(source: Path, target: Path, devices: list[str]) -> Path:
+    """The archive, its tensors on one device after the other."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("/data.pkl"):
+                # The first tensor brings the string, the others refer to it: its place in the memo is behind it.
+                first = re.search(rb"X\x03\x00\x00\x00cpuq(.)", content, re.DOTALL)
+                assert first
+                strings = itertools.cycle(b"X%s%s" % (struct.pack("<I", len(d)), d.encode()) for d in devices)
+                pieces = re.split(rb"(?<=q.)h" + re.escape(first[1]) + rb"(?=[KMJ])", content, flags=re.DOTALL)
+                content = pieces[0].replace(first[0], next(strings) + b"q" + first[1])
+                for piece in pieces[1:]:
+                    content += next(strings) + piece
+            new.writestr(name, content)
+    return target
+
+
+@no_gpu
+def test_a_file_from_a_machine_with_a_gpu_is_planned_for_that_gpu(saved: Path, tmp_path: Path) -> None:
+    from_gpu = as_saved_with_a_gpu(saved, tmp_path / "gpu.pt", ["cuda:1"])
+    done = recals_opt(from_gpu, *INPUT, *FOR_CUDA, "-o", tmp_path / "small.pt")
+    assert 'load it with map_location="cuda:1"' in done.stderr
+    recals_opt(saved, *INPUT, *FOR_CUDA, "--target-device=cuda:1", "-o", tmp_path / "same.pt")
+    plans = [recals_opt(tmp_path / name, "--emit=plan").stdout for name in ("small.pt", "same.pt")]
+    assert plans[0] == plans[1]
+    assert json.loads(plans[0])["devices"][0]["name"] == "cuda:1"
+    # Planned with --target-device or on that machine, it need not be said again.
+    checked = recals_opt(tmp_path / "small.pt", "--check", "--workspace-margin=0").stdout
+    assert re.match(r"cuda:1: the step peaks at \d+ bytes .*, within the budget", checked)
+    plain = recals_opt(
+        from_gpu, "--input=" + INPUT[0].removeprefix("--input=").replace("@cpu", "@cuda:1"), "--emit=report"
+    )
+    assert plain.stdout.startswith("cuda:1: peak ")
+
+
+@no_gpu
+@pytest.mark.parametrize("devices", [["cuda:0", "cuda:1"], ["cpu", "cuda:0"]])
+def test_tensors_on_several_devices_need_them(saved: Path, tmp_path: Path, devices: list[str]) -> None:
+    path = as_saved_with_a_gpu(saved, tmp_path / "gpus.pt", devices)
+    says = failure(path, *INPUT, *FOR_CUDA, "-o", tmp_path / "small.pt", expect=1)
+    assert f"its tensors are on {devices[0]} and {devices[1]}" in says
+    assert not (tmp_path / "small.pt").exists()
 
 
 @pytest.mark.smoke

@@ -1,8 +1,10 @@
 #include "tools/recals-opt/archive.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <regex>
 #include <string>
 
 #include "tools/recals-opt/errors.h"
@@ -178,7 +180,8 @@ Record record_at(const Bytes& file, uint64_t at) {
   return record;
 }
 
-void check_record(const Bytes& file, const Record& record) {
+/// What is stored of it.
+std::string_view check_record(const Bytes& file, const Record& record) {
   static const Crc32 crc32;
   if (file.read<uint32_t>(record.header) != kLocalHeader) {
     damaged("'" + record.name + "' is not where the directory says");
@@ -193,6 +196,21 @@ void check_record(const Bytes& file, const Record& record) {
   if (record.method == 0 && (record.size != record.stored || crc32.of(bytes) != record.crc)) {
     damaged("'" + record.name + "' does not have the checksum that it was written with");
   }
+  return bytes;
+}
+
+/// What a pickle says of its tensors: ("storage", a type, the name of the record, the device, the number of elements). The
+/// name is a number, and each new string is followed by its place in the memo: X....0 q. X....cuda:0.
+void find_devices(std::string_view pickle, std::vector<c10::Device>& devices) {
+  static const std::regex kNameAndDevice(
+      R"(X[\s\S]\x00\x00\x00\d+(?:q[\s\S]|r[\s\S]{4})X[\s\S]\x00\x00\x00(cpu|cuda:\d{1,2}))");
+  const char* const end = pickle.data() + pickle.size();
+  for (std::cregex_iterator found(pickle.data(), end, kNameAndDevice), none; found != none; ++found) {
+    const c10::Device device((*found)[1].str());
+    if (std::find(devices.begin(), devices.end(), device) == devices.end()) {
+      devices.push_back(device);
+    }
+  }
 }
 
 bool ends_with(const std::string& text, std::string_view end) {
@@ -205,15 +223,19 @@ bool looks_like_archive(std::string_view bytes) {
   return bytes.substr(0, 2) == "PK";
 }
 
-void check_archive(std::string_view bytes) {
+std::vector<c10::Device> check_archive(std::string_view bytes) {
   const Bytes file(bytes);
   const auto directory = directory_of(file);
   uint64_t at = directory.offset;
   bool constants = false;
   bool data = false;
+  std::vector<c10::Device> devices;
   for (uint64_t i = 0; i < directory.records; ++i) {
     const auto record = record_at(file, at);
-    check_record(file, record);
+    const auto stored = check_record(file, record);
+    if (ends_with(record.name, ".pkl")) {
+      find_devices(stored, devices);
+    }
     constants = constants || ends_with(record.name, "/constants.pkl");
     data = data || ends_with(record.name, "/data.pkl");
     at = record.next;
@@ -223,6 +245,7 @@ void check_archive(std::string_view bytes) {
         "it is a zip archive, but holds no TorchScript module (there is no " +
         std::string(data ? "constants.pkl" : "data.pkl") + "); save one with torch.jit.save");
   }
+  return devices;
 }
 
 } // namespace recals::opt

@@ -14,6 +14,7 @@
 #include "passes/plan/pins.h"
 #include "passes/registry.h"
 #include "runtime/ops.h"
+#include "tools/recals-opt/absent_devices.h"
 #include "tools/recals-opt/check.h"
 #include "tools/recals-opt/emit.h"
 #include "tools/recals-opt/errors.h"
@@ -262,6 +263,10 @@ class Work {
     if (is_lowered(job_.module)) {
       ops::check_format(lowered_step(job_.module).format);
     }
+    absent_device_ = source.absent_device;
+    if (!job_.options.target.device) {
+      job_.options.target.device = absent_device_ ? absent_device_ : planned_elsewhere(job_.module);
+    }
   }
 
   /// Text is appended to `text`; an archive goes to `file` at once.
@@ -286,12 +291,20 @@ class Work {
     }
     run_pipeline(job_, steps, instrumentation_of(options_));
     for (const auto& warning : job_.planned ? warnings_of(*job_.planned) : std::vector<std::string>()) {
-      std::cerr << "recals-opt: warning: " << one_line(warning) << "\n";
+      warn(warning);
     }
     if (!options_.explain.empty()) {
       text += explanation_of(plan_json_of(job_), options_.explain);
     } else if (emit == "pt") {
+      check_has_data(job_.module);
       write_archive(job_, *file);
+      if (absent_device_) {
+        warn(
+            "written with its tensors on the CPU, as there is no " + absent_device_->str() +
+            " here; load it with "
+            "map_location=\"" +
+            absent_device_->str() + "\"");
+      }
     } else {
       text += emitted(job_, emit);
     }
@@ -309,8 +322,13 @@ class Work {
     return std::any_of(steps.begin(), steps.end(), [](const Step& step) { return step.pass == "plan"; });
   }
 
+  static void warn(const std::string& text) {
+    std::cerr << "recals-opt: warning: " << one_line(text) << "\n";
+  }
+
   const Options& options_;
   Job job_;
+  std::optional<c10::Device> absent_device_; ///< whose tensors are on the CPU
 };
 
 int report(const std::string& place, const std::string& what, int code) {

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 
 #include "runtime/describe.h"
+#include "tools/recals-opt/absent_devices.h"
 #include "tools/recals-opt/errors.h"
 
 namespace recals::opt {
@@ -443,12 +444,15 @@ class Builder {
   }
 
   IValue tensor(const TensorSpec& spec) const {
-    const auto options = at::TensorOptions().dtype(spec.dtype).device(device(spec.device));
+    const auto device = this->device(spec.device);
+    const auto options = at::TensorOptions().dtype(spec.dtype).device(device);
     try {
-      auto made = spec.strides ? at::empty_strided(spec.sizes, *spec.strides, options) : at::empty(spec.sizes, options);
+      auto made = !is_here(device) ? tensor_without_data(spec.sizes, spec.strides, spec.dtype, device)
+          : spec.strides           ? at::empty_strided(spec.sizes, *spec.strides, options)
+                                   : at::empty(spec.sizes, options);
       return spec.requires_grad ? made.set_requires_grad(true) : made;
     } catch (const std::exception& error) {
-      // Torch's reasons: no such device in this process, more bytes than fit an integer, a gradient of integers.
+      // Torch's reasons: more bytes than fit an integer, a gradient of integers.
       throw BadInput(what_ + ": such a tensor cannot be made on " + spec.device + ": " + one_line(error.what()));
     }
   }

@@ -17,6 +17,7 @@
 #include <torch/csrc/jit/ir/irparser.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include "tools/recals-opt/absent_devices.h"
 #include "tools/recals-opt/archive.h"
 #include "tools/recals-opt/errors.h"
 #include "tools/recals-opt/input_spec.h"
@@ -119,7 +120,7 @@ void check(std::string_view bytes, Content& content) {
   }
   content.archive = looks_like_archive(bytes);
   if (content.archive) {
-    check_archive(bytes);
+    content.devices = check_archive(bytes);
   }
 }
 
@@ -144,14 +145,37 @@ Content read_content(const std::string& path) {
   return content;
 }
 
+namespace {
+
+/// The one of an archive's devices that is not here. Torch can load its tensors to the CPU then, but not tell which of them
+/// were on which device.
+std::optional<c10::Device> absent_device(const std::vector<c10::Device>& devices) {
+  for (const auto& device : devices) {
+    if (is_here(device)) {
+      continue;
+    }
+    if (devices.size() > 1) {
+      throw BadInput(
+          "its tensors are on " + devices[0].str() + " and " + devices[1].str() + ", and " + device.str() +
+          " is not here; plan it on a machine that has all of them");
+    }
+    return device;
+  }
+  return std::nullopt;
+}
+
+} // namespace
+
 Source load_archive(const Content& content) {
+  const auto absent = absent_device(content.devices);
+  const auto map_location = absent ? std::optional<c10::Device>(c10::kCPU) : std::nullopt;
   const CrashGuard guard;
   try {
     if (content.bytes.empty()) {
-      return {torch::jit::load(content.path), nullptr};
+      return {torch::jit::load(content.path, map_location), nullptr, absent};
     }
     std::istringstream stream(content.bytes);
-    return {torch::jit::load(stream), nullptr};
+    return {torch::jit::load(stream, map_location), nullptr, absent};
   } catch (const std::exception& error) {
     // Not only c10::Error: torch's compiler has its own, and damaged pickles end in std::bad_alloc or std::out_of_range.
     const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
@@ -207,7 +231,9 @@ Module module_with(const Attributes& attributes) {
     }
     // Written to files, so not what happened to be in memory.
     at::NoGradGuard no_grad;
-    tensor.zero_();
+    if (is_here(tensor.device())) {
+      tensor.zero_();
+    }
     if (!buffer && (at::isFloatingType(tensor.scalar_type()) || at::isComplexType(tensor.scalar_type()))) {
       tensor.set_requires_grad(true);
     }

@@ -3,6 +3,7 @@
 /// What the command reads: an archive, TorchScript source, or a graph as text.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct Attributes {
 struct Source {
   torch::jit::Module module;
   std::shared_ptr<torch::jit::Graph> graph; ///< of a text graph, with the module as its first input; else null
+  /// The device of the archive's tensors if it is not here. They are on the CPU then.
+  std::optional<c10::Device> absent_device{};
 };
 
 /// The content of `path`, "-" for stdin. An archive that is a file is left where it is: its bytes are empty.
@@ -27,12 +30,13 @@ struct Content {
   std::string path;
   std::string bytes;
   bool archive = false;
+  std::vector<c10::Device> devices{}; ///< of an archive's tensors
 };
 
 /// Throws BadInput if it cannot be read or is a damaged archive.
 Content read_content(const std::string& path);
 
-/// Throws BadInput, or c10::Error for what torch's compiler and reader refuse.
+/// Throws BadInput (tensors of several devices that are not all here, say), or c10::Error for what torch's compiler and reader refuse.
 Source load_archive(const Content& content);
 
 /// A text, or a part of one, and where it stands, for messages.
