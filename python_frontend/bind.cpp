@@ -30,6 +30,12 @@ std::vector<c10::IValue> arguments_of(const Module& module, const std::string& m
   const auto& schema = found->function().getSchema();
   auto stack =
       torch::jit::createStackForSchema(schema, torch::jit::tuple_slice(inputs), py::kwargs(), module._ivalue());
+  for (size_t i = 1; i < stack.size(); ++i) {
+    // Torch lets None stand for a tensor.
+    if (stack[i].isTensor() && !stack[i].toTensor().defined()) {
+      throw py::type_error("recals: the example input '" + schema.arguments()[i].name() + "' is None, not a tensor");
+    }
+  }
   return {stack.begin() + 1, stack.end()};
 }
 

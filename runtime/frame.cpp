@@ -24,6 +24,11 @@ at::Tensor Frame::Geometry::on(const c10::Storage& storage) const {
   return view.set_(storage, offset, sizes, strides);
 }
 
+bool Frame::Geometry::is_of(const at::Tensor& tensor) const {
+  return tensor.sizes() == sizes && tensor.strides() == strides && tensor.storage_offset() == offset &&
+      tensor.dtype() == options.dtype() && tensor.device() == options.device();
+}
+
 c10::Storage Frame::InUse::lock() const {
   auto alive = slots > 0 && storage ? storage->lock() : c10::intrusive_ptr<c10::StorageImpl>();
   return alive ? c10::Storage(std::move(alive)) : c10::Storage();
@@ -83,6 +88,10 @@ class Frame::Hook : public torch::autograd::SavedVariableHooks {
 
 namespace {
 
+std::string text_of(at::IntArrayRef sizes, at::IntArrayRef strides, const at::TensorOptions& options) {
+  return c10::str(options.dtype(), " of ", sizes, ", strides ", strides, ", on ", options.device());
+}
+
 int64_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? -1 : static_cast<int64_t>(tensor._version());
 }
@@ -101,6 +110,12 @@ Frame::Frame(std::shared_ptr<const Program> program)
       rng_(program_->nodes.size()),
       required_grad_(program_->nodes.size()) {}
 
+void Frame::note_geometry(int reg, const at::Tensor& tensor) {
+  if (!geometry_[reg] && !program_->is_held(reg) && tensor.has_storage()) {
+    geometry_[reg].emplace(tensor);
+  }
+}
+
 void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
   const auto& info = program_->nodes[node];
   const bool internals = std::any_of(info.internals.begin(), info.internals.end(), [&](const Internal& internal) {
@@ -117,9 +132,7 @@ void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
       required_grad_[node].push_back(reg);
     }
     if (!program_->is_held(reg)) {
-      if (!geometry_[reg] && tensor.has_storage()) {
-        geometry_[reg].emplace(tensor);
-      }
+      note_geometry(reg, tensor);
     } else if (!held_[reg]) {
       at::NoGradGuard no_grad;
       // detach() shares the version counter and drops the graph, which would otherwise own this frame.
@@ -194,10 +207,12 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const 
 
 void Frame::after_node(int node, const std::vector<at::Tensor>& outputs) {
   const auto& info = program_->nodes[node];
-  for (const auto& output : outputs) {
-    if (output.defined()) {
-      streams_.note(output.device());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined()) {
+      continue;
     }
+    streams_.note(outputs[i].device());
+    note_geometry(info.outputs[i], outputs[i]);
   }
   if (!drawn_) {
     return;
@@ -566,6 +581,18 @@ void Frame::made(Demand& demand, int reg, const at::Tensor& tensor) {
   if (graph_->maker[reg] < 0 || at_hand(demand, reg).defined()) {
     return; // a second copy
   }
+  const auto& geometry = geometry_[reg];
+  TORCH_CHECK(
+      !geometry || geometry->is_of(tensor),
+      "recals: ",
+      program_->registers[reg].name,
+      " was recomputed as ",
+      text_of(tensor.sizes(), tensor.strides(), tensor.options()),
+      ", but the forward had ",
+      text_of(geometry->sizes, geometry->strides, geometry->options),
+      ". Its op, ",
+      program_->nodes[program_->registers[reg].producer].name,
+      ", depends on something else than its inputs; pin what it makes to be kept (pins=).");
   const auto& slots = slots_[reg];
   const bool packed = program_->registers[reg].packer != nullptr;
   TORCH_CHECK(

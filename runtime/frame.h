@@ -74,6 +74,8 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
 
     explicit Geometry(const at::Tensor& tensor);
     at::Tensor on(const c10::Storage& storage) const;
+    /// Is `tensor` laid out so, with the same dtype and on the same device?
+    bool is_of(const at::Tensor& tensor) const;
   };
   /// What slots have been given. The autograd node owns it, and lets go of it by itself.
   struct InUse {
@@ -114,6 +116,7 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   void settle();
   void settle_if_free();
 
+  void note_geometry(int reg, const at::Tensor& tensor);
   at::Tensor storage_for(const Hook& hook);
   void replay(Demand& demand);
   std::vector<int> nodes_for(Demand& demand);
@@ -150,7 +153,7 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   std::optional<ReplayNeeds> needs_; ///< once sealed
   std::vector<std::optional<Held>> held_; ///< per register
   std::vector<Packed> packed_; ///< per register
-  std::vector<std::optional<Geometry>> geometry_; ///< per register that a replay reads and that is not held
+  std::vector<std::optional<Geometry>> geometry_; ///< per register that a replay reads or makes and that is not held
   std::vector<at::Tensor> retained_; ///< per register
   std::vector<InUse> in_use_; ///< per register
   std::vector<Slots> slots_; ///< per register

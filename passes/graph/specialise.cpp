@@ -554,6 +554,12 @@ class Specialiser {
       refuse(node, "writes or uses a tensor without returning one, which is not supported");
     }
 
+    for (size_t i = 0; on_meta && i < arguments.size() && i < schema.arguments().size(); ++i) {
+      if (schema.arguments()[i].name() == "sparse" && arguments[i].isBool() && arguments[i].toBool()) {
+        refuse(node, "makes sparse gradients, whose bytes depend on the values in a tensor; pass sparse=False");
+      }
+    }
+
     Stack stack;
     for (size_t i = 0; i < arguments.size(); ++i) {
       auto argument = on_meta ? to_meta(arguments[i]) : arguments[i];
@@ -585,6 +591,11 @@ class Specialiser {
   /// Meta kernels written in Python add their call stack; only what happened is kept.
   static std::string why_failed(std::string what, bool reads_data) {
     what = what.substr(0, what.find("\n\nAt:"));
+    // What kernels say that look at the numbers of a tensor without any: shapes that follow from them, lengths.
+    for (const char* sign : {"Cannot copy out of meta tensor", "register_meta function", "1D CPU int64 tensor"}) {
+      reads_data = reads_data || what.find(sign) != std::string::npos;
+    }
+    what = what.substr(0, what.find(" This implementation returns a fake value")); // and how to make torch return it
     if (reads_data) {
       return "depends on the values in a tensor, which are not known before the step runs (" + what +
           "). Compute it outside and pass it as an argument, write it with tensors (torch.where), or optimise the "

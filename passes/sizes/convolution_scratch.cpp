@@ -15,8 +15,15 @@
 /// weight's gradient each thread has four weights beside its columns, unless the positions are so many that all threads
 /// share one.
 ///
+/// A kernel as large as its input makes oneDNN multiply matrices instead, on weights in another order.
+///
 /// Both the layouts and the conditions were measured over the convolutions of two dozen networks and a grid of kernel
 /// sizes, dilations and groups, on one, two and four threads (AVX-512). Scratchpads are bounds.
+///
+/// Note [Convolutions without oneDNN]
+/// Torch has kernels of its own for other dtypes, for one small sample, and on one thread for 1x1 kernels. They lay out the
+/// columns of the whole batch (of a sample, if dilated) and multiply; a 1x1 kernel needs no columns, and neither does the
+/// input's gradient in two dimensions. Groups are worked on one by one, and their results put together at the end.
 
 #include <algorithm>
 
@@ -51,7 +58,12 @@ struct Shape {
   bool by_columns_out = false; ///< forward
   bool by_columns_in = false; ///< gradient of the input
   bool by_columns_weight = false; ///< gradient of the weight
+  bool whole_input = false; ///< the kernel is as large as the input
+  bool solid = false; ///< three dimensions
 };
+
+/// Whose kernel runs: torch's choice, which on one thread may be another.
+enum class Library { kOneDnn, kEither, kNative };
 
 int64_t blocked(const at::Tensor& activation) {
   const int64_t channels = activation.size(1);
@@ -76,6 +88,30 @@ int64_t largest(const std::vector<int64_t>& values, int64_t least) {
   return values.empty() ? least : std::max(least, *std::max_element(values.begin(), values.end()));
 }
 
+Library library_of(
+    const at::Tensor& input,
+    const at::Tensor& weight,
+    const std::vector<int64_t>& stride,
+    const std::vector<int64_t>& dilation,
+    int64_t groups) {
+  if (at::isReducedFloatingType(input.scalar_type())) {
+    return Library::kOneDnn;
+  }
+  if (input.scalar_type() != c10::kFloat) {
+    return Library::kNative;
+  }
+  // One dimension is seen as two, the first of size 1. Of three, the last does not count.
+  const bool flat = input.dim() == 3;
+  const int64_t width = weight.size(-1);
+  const int64_t height = flat ? 1 : weight.size(-2);
+  const int64_t elements = input.size(0) * input.size(1) * (flat ? 1 : input.size(2)) * input.size(flat ? 2 : 3);
+  if (groups == 1 && (width <= 3 || height <= 3) && input.size(0) <= 1 && elements <= 20480) {
+    return Library::kNative;
+  }
+  const bool plain = largest(stride, 1) == 1 && largest(dilation, 1) == 1;
+  return plain && input.size(0) < 16 && width == 1 && height == 1 ? Library::kEither : Library::kOneDnn;
+}
+
 std::optional<Shape> shape_of(
     const at::Tensor* in,
     const at::Tensor* weight,
@@ -96,13 +132,17 @@ std::optional<Shape> shape_of(
   shape.strided = largest(stride, 1) > 1;
   int64_t kernel = 1;
   int64_t widest = 1;
+  int64_t area = 1;
   int64_t narrowest = in->size(2);
   for (int64_t d = 2; d < weight->dim(); ++d) {
     kernel *= weight->size(d);
     widest = std::max(widest, weight->size(d));
     shape.positions *= out->size(d);
     narrowest = std::min(narrowest, in->size(d));
+    area *= in->size(d);
   }
+  shape.solid = in->dim() == 5;
+  shape.whole_input = shape.positions == 1 && kernel == area && kernel > 1 && groups == 1;
   const int64_t channels = in->size(1) / groups; // of one group
   shape.depthwise = groups > 1 && channels == 1;
   const bool grouped = groups > 1 && !shape.depthwise;
@@ -126,19 +166,71 @@ std::optional<Shape> shape_of(
     shape.weight_blocked =
         shape.depthwise ? shape.weight_rows_blocked : shape.weight_rows_blocked / columns * round_up(columns, kBlock);
   }
+  if (shape.channels_last && groups > 1 && (shape.solid || !shape.depthwise || weight->size(0) != groups)) {
+    // The channels of each group are padded.
+    const int64_t rows = weight->size(0) / groups;
+    shape.weight_blocked = shape.weight / (rows * channels) * round_up(rows, kBlock) * round_up(channels, kBlock);
+  }
   const bool odd_groups = grouped && (channels % 8 != 0 || (weight->size(0) / groups) % 8 != 0);
   const bool dilated = largest(dilation, 1) > 1;
   const int64_t border = largest(padding, 0);
   shape.by_columns_out = odd_groups || (dilated && border >= 6);
   shape.by_columns_in = odd_groups || (dilated && border >= narrowest);
   shape.by_columns_weight = odd_groups || (dilated && 2 * border > narrowest) || (shape.depthwise && widest > 3) ||
-      (groups > 1 && shape.positions <= 4) || (shape.few_channels && widest > 14);
+      (groups > 1 && shape.positions <= 4) || (shape.few_channels && widest > 14) ||
+      (shape.solid && groups == 1 && channels > 3 && channels % kBlock != 0);
   return shape;
 }
 
-/// oneDNN does not take doubles: the columns of the whole batch are laid out.
-int64_t columns_of_doubles(const Shape& shape, const at::Tensor& out) {
-  return out.scalar_type() == c10::kDouble ? 2 * shape.columns * out.size(0) + shape.weight : 0;
+/// A convolution by torch's own kernels, see Note [Convolutions without oneDNN]. Bytes above its outputs.
+struct Native {
+  int64_t forward = 0;
+  int64_t input_gradient = 0;
+  int64_t weight_gradient = 0;
+};
+
+Native native_scratch(
+    const at::Tensor& in,
+    const at::Tensor& weight,
+    const at::Tensor& out,
+    const std::vector<int64_t>& stride,
+    const std::vector<int64_t>& padding,
+    const std::vector<int64_t>& dilation,
+    int64_t groups) {
+  int64_t kernel = 1;
+  int64_t positions = 1;
+  for (int64_t d = 2; d < weight.dim(); ++d) {
+    kernel *= weight.size(d);
+    positions *= out.size(d);
+  }
+  const int64_t of_a_sample = in.size(1) / groups * kernel * positions * static_cast<int64_t>(in.element_size());
+  const bool solid = in.dim() == 5;
+  const bool dilated = largest(dilation, 1) > 1;
+  const bool pointwise = kernel == 1 && largest(stride, 1) == 1 && largest(padding, 0) == 0;
+  const int64_t columns = dilated ? of_a_sample : of_a_sample * in.size(0);
+  int64_t copies = 0;
+  for (const auto* operand : {&in, &weight}) {
+    copies += operand->is_contiguous() ? 0 : nbytes(operand);
+  }
+  Native scratch;
+  scratch.forward = scratch.weight_gradient = pointwise && !dilated ? 0 : columns;
+  scratch.input_gradient = solid || dilated ? columns : 0;
+  if (groups > 1) {
+    const int64_t of_a_group = (nbytes(&in) + nbytes(&out)) / groups;
+    scratch.forward = std::max(nbytes(&out), scratch.forward + nbytes(&in) / groups);
+    scratch.input_gradient = std::max(nbytes(&in) + nbytes(&weight), scratch.input_gradient + of_a_group);
+    scratch.weight_gradient += of_a_group;
+  }
+  scratch.forward += copies;
+  scratch.input_gradient += copies;
+  scratch.weight_gradient += copies;
+  return scratch;
+}
+
+/// The same of a transposed convolution: a bound.
+int64_t native_transposed_scratch(const Shape& shape, const at::Tensor& out) {
+  const auto wider = static_cast<int64_t>(out.element_size() / sizeof(float));
+  return 2 * wider * shape.columns * out.size(0) + shape.weight;
 }
 
 /// Threads that share a weight's gradient each sum one of their own: with few weights for much work, all of them do.
@@ -151,7 +243,7 @@ int64_t sums_of_threads(const Shape& shape) {
 }
 
 int64_t scratchpad_of_strided(const Shape& shape) {
-  return (shape.strided ? threads() * std::max(shape.strided_row, kFewest) : 0) + 13 * KiB;
+  return shape.strided ? threads() * std::max(shape.strided_row, kFewest) + 33 * KiB : 13 * KiB;
 }
 
 // Each of the following is the most above the start of the call. `copies`: of operands in another layout.
@@ -167,6 +259,12 @@ int64_t forward_peak(const Shape& shape, int64_t copies) {
   if (shape.by_columns_out) {
     most = std::max(most, threads() * std::min(shape.columns, MiB) + 2 * shape.out);
   }
+  if (shape.depthwise && shape.solid) {
+    most = std::max(most, shape.in_blocked + shape.out_blocked + shape.out + 3 * KiB);
+  }
+  if (shape.whole_input) {
+    most = std::max(most, shape.in + 2 * shape.out + 2 * shape.weight + 128 * KiB);
+  }
   return copies + most;
 }
 
@@ -174,7 +272,7 @@ int64_t input_gradient_peak(const Shape& shape, int64_t copies) {
   if (shape.channels_last) {
     return copies + shape.in + 2 * shape.weight_blocked + scratchpad_of_strided(shape);
   }
-  const int64_t in = shape.few_channels ? shape.in : shape.in_blocked;
+  const int64_t in = shape.few_channels && shape.strided ? shape.in : shape.in_blocked;
   int64_t most = std::max(
       shape.out_blocked + shape.weight_blocked + in + scratchpad_of_strided(shape),
       in + (shape.strided ? 2 : 1) * shape.in);
@@ -196,7 +294,8 @@ int64_t weight_gradient_peak(const Shape& shape, int64_t copies) {
     return copies + std::max(weight + workers * (4 * shape.weight + shape.columns) + 2 * KiB, 2 * weight);
   }
   const int64_t in = shape.few_channels ? 0 : shape.in_blocked;
-  return copies + std::max(shape.out_blocked + in + weight + sums_of_threads(shape), weight + shape.weight);
+  const int64_t others = weight + (shape.whole_input ? 2 : 1) * shape.weight;
+  return copies + std::max(shape.out_blocked + in + weight + sums_of_threads(shape), others);
 }
 
 /// An operand that is laid out in neither the order of channels-last nor, if no other is, the usual one is copied first.
@@ -208,52 +307,71 @@ int64_t copy_of(const Shape& shape, const at::Tensor& operand) {
 } // namespace
 
 int64_t convolution_scratch(const KernelCall& call) {
-  const bool transposed = call.inputs.at(6).toBool();
   const auto* input = defined(call.inputs, 0);
+  const auto* weight = defined(call.inputs, 1);
   const auto* output = defined(call.outputs, 0);
-  const auto shape = shape_of(
-      transposed ? output : input,
-      defined(call.inputs, 1),
-      transposed ? input : output,
-      call.inputs.at(3).toIntVector(),
-      call.inputs.at(4).toIntVector(),
-      call.inputs.at(5).toIntVector(),
-      call.inputs.at(8).toInt());
+  const auto stride = call.inputs.at(3).toIntVector();
+  const auto padding = call.inputs.at(4).toIntVector();
+  const auto dilation = call.inputs.at(5).toIntVector();
+  const bool transposed = call.inputs.at(6).toBool();
+  const int64_t groups = call.inputs.at(8).toInt();
+  const auto shape =
+      shape_of(transposed ? output : input, weight, transposed ? input : output, stride, padding, dilation, groups);
   if (!shape) {
     return 0;
   }
+  const auto library = library_of(*input, *weight, stride, dilation, groups);
+  int64_t scratch = 0;
+  if (library != Library::kOneDnn) {
+    scratch = transposed ? native_transposed_scratch(*shape, *output)
+                         : native_scratch(*input, *weight, *output, stride, padding, dilation, groups).forward;
+  }
+  if (library == Library::kNative && !transposed) {
+    return scratch;
+  }
   const int64_t copies = copy_of(*shape, *input);
   const int64_t most = transposed ? input_gradient_peak(*shape, copies) : forward_peak(*shape, copies);
-  return std::max(most, columns_of_doubles(*shape, *output) + nbytes(output)) - nbytes(output);
+  return std::max(scratch, most - nbytes(output));
 }
 
 int64_t convolution_backward_scratch(const KernelCall& call) {
   const auto* gradient = defined(call.inputs, 0);
   const auto* input = defined(call.inputs, 1);
+  const auto* weight = defined(call.inputs, 2);
+  const auto stride = call.inputs.at(4).toIntVector();
+  const auto padding = call.inputs.at(5).toIntVector();
+  const auto dilation = call.inputs.at(6).toIntVector();
   const bool transposed = call.inputs.at(7).toBool();
-  const auto shape = shape_of(
-      transposed ? gradient : input,
-      defined(call.inputs, 2),
-      transposed ? input : gradient,
-      call.inputs.at(4).toIntVector(),
-      call.inputs.at(5).toIntVector(),
-      call.inputs.at(6).toIntVector(),
-      call.inputs.at(9).toInt());
+  const int64_t groups = call.inputs.at(9).toInt();
+  const auto shape =
+      shape_of(transposed ? gradient : input, weight, transposed ? input : gradient, stride, padding, dilation, groups);
   if (!shape) {
     return 0;
   }
   const int64_t input_gradient = nbytes(defined(call.outputs, 0));
   const int64_t weight_gradient = nbytes(defined(call.outputs, 1));
+  const int64_t bias_gradient = nbytes(defined(call.outputs, 2));
+  const auto library = library_of(*input, *weight, stride, dilation, groups);
+  int64_t scratch = 0;
+  if (library != Library::kOneDnn && transposed) {
+    scratch = native_transposed_scratch(*shape, *gradient);
+  } else if (library != Library::kOneDnn) {
+    const auto native = native_scratch(*input, *weight, *gradient, stride, padding, dilation, groups);
+    scratch =
+        std::max(input_gradient > 0 ? native.input_gradient : 0, weight_gradient > 0 ? native.weight_gradient : 0);
+  }
+  if (library == Library::kNative && !transposed) {
+    return scratch;
+  }
   const int64_t copies = copy_of(*shape, *gradient) + copy_of(*shape, *input);
   int64_t most = 0;
   if (input_gradient > 0) {
     most = transposed ? forward_peak(*shape, copies) : input_gradient_peak(*shape, copies);
   }
   if (weight_gradient > 0) {
-    most = std::max(most, input_gradient + weight_gradient_peak(*shape, copies));
+    most = std::max(most, input_gradient + bias_gradient + weight_gradient_peak(*shape, copies));
   }
-  most = std::max(most, columns_of_doubles(*shape, *gradient) + input_gradient + weight_gradient);
-  return most - input_gradient - weight_gradient;
+  return std::max(scratch, most - input_gradient - weight_gradient);
 }
 
 } // namespace recals

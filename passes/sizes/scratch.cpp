@@ -199,6 +199,20 @@ int64_t selection(const KernelCall& call) {
   return input == nullptr ? 0 : nbytes(input) + input->numel() * static_cast<int64_t>(sizeof(int64_t));
 }
 
+/// Powers of the matrices and polynomials of them; how many depends on their norms.
+int64_t matrix_exponential(const KernelCall& call) {
+  return 12 * nbytes(defined(call.inputs, 0)) + KiB;
+}
+
+/// The matrices by columns, their vectors before those are complex, and LAPACK's working space.
+int64_t eigenvalues(const KernelCall& call) {
+  const auto* input = defined(call.inputs, 0);
+  constexpr int64_t rows = 390; // LAPACK's own choice for up to hundreds of columns
+  return input == nullptr || input->dim() < 2
+      ? 0
+      : 2 * nbytes(input) + rows * input->size(-1) * static_cast<int64_t>(input->element_size());
+}
+
 /// Both inputs with two more columns.
 int64_t euclidean_distance(const KernelCall& call) {
   int64_t bytes = 0;
@@ -280,6 +294,9 @@ const std::unordered_map<std::string, Rule>& rules() {
       {"aten::logsumexp", &input_and_output},
       {"aten::kthvalue", &selection},
       {"aten::_euclidean_dist", &euclidean_distance},
+      {"aten::linalg_matrix_exp", &matrix_exponential},
+      {"aten::linalg_eig", &eigenvalues},
+      {"aten::_linalg_eigvals", &eigenvalues},
       {"aten::mm", &matrix_product},
       {"aten::addmm", &matrix_product},
       {"aten::bmm", &matrix_product},

@@ -2,7 +2,8 @@
 
 import copy
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,6 +98,43 @@ def test_each_parameter_is_ready_once() -> None:
     run(budgeted, INPUTS)
     assert counts == dict.fromkeys(dict(budgeted.named_parameters()), 1)
     assert differing_gradients(plain, budgeted) == []
+
+
+class Shared(nn.Module):
+    """One layer in several regions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(24, 96)
+        self.middle = nn.Linear(96, 96)
+        self.last = nn.Linear(96, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.sigmoid(torch.tanh(self.first(x)))
+        for _ in range(3):
+            x = F.dropout(torch.sigmoid(torch.tanh(self.middle(x))), 0.2)
+        return self.last(x)
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
+def test_data_parallel_with_a_layer_in_several_regions(static: bool, tmp_path: Path) -> None:
+    """Its reducer refuses a parameter that is ready twice, and copies each gradient when it is ready."""
+    plain, budgeted = twins(Shared(), INPUTS)
+    assert len(recals.plan_of(budgeted)["regions"]) > 1
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'ranks'}", rank=0, world_size=1)
+    try:
+        replicas = [
+            nn.parallel.DistributedDataParallel(module, static_graph=static, gradient_as_bucket_view=True)
+            for module in (plain, budgeted)
+        ]
+        for seed in range(3):
+            for replica in replicas:
+                replica.zero_grad()
+            run(replicas[0], INPUTS, seed=seed)
+            assert recomputed_nodes(lambda seed=seed: run(replicas[1], INPUTS, seed=seed)) > 0
+            assert differing_gradients(plain, budgeted) == []
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_tensor_hooks_change_gradients_as_in_the_plain_run() -> None:
@@ -355,6 +393,58 @@ def test_input_changed_in_place_before_the_backward_is_an_error_that_names_it() 
     prepare_gradients(plain)
     prepare_gradients(budgeted)
     assert_same(step(plain, (observed,)), step(budgeted, (observed,)))
+
+
+class Unsteady(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(24, 32)
+        self.last = nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.ops.recals_test.unsteady(torch.sigmoid(self.first(x)))
+        return self.last(torch.tanh(torch.sigmoid(x)))
+
+
+@pytest.fixture(scope="module")
+def changes() -> Iterator[list[Callable[[Tensor], Tensor]]]:
+    """An op written in Python, recals_test::unsteady: a sine, unless there is something else to do."""
+    instead: list[Callable[[Tensor], Tensor]] = []
+    with torch.library._scoped_library("recals_test", "FRAGMENT"):
+
+        @torch.library.custom_op("recals_test::unsteady", mutates_args=())
+        def unsteady(x: Tensor) -> Tensor:
+            return instead[0](x) if instead else x.sin()
+
+        unsteady.register_fake(torch.empty_like)
+        unsteady.register_autograd(lambda ctx, gradient: gradient)
+        yield instead
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: x.double(), "double of"),
+        (lambda x: x[:64].clone(), "float of [64, 32]"),
+        (lambda x: x.t().contiguous().t(), "strides [1, 128]"),
+        (lambda x: x.to("meta"), "on meta"),
+        (lambda x: x.to(torch.int32), "int of [128, 32]"),
+    ],
+    ids=["dtype", "shape", "strides", "device", "bytes-alike"],
+)
+def test_what_is_recomputed_otherwise_than_it_was_made_is_an_error(
+    changes: list[Callable[[Tensor], Tensor]], change: Callable[[Tensor], Tensor], words: str
+) -> None:
+    pins = {"recals_test::unsteady": "must_recompute", "aten::sigmoid": "must_recompute"}
+    budgeted = recals.optimize(torch.jit.script(Unsteady()), INPUTS, "1GiB", pins=pins)
+    budgeted(*INPUTS).sum().backward()
+    loss = budgeted(*INPUTS).sum()
+    changes.append(change)
+    with pytest.raises(RuntimeError, match=r"recals: unsteady.* was recomputed as .*recals_test::unsteady") as error:
+        loss.backward()
+    changes.clear()
+    assert words in str(error.value)
+    assert "but the forward had float of [128, 32], strides [32, 1], on cpu" in str(error.value)
 
 
 def test_parameter_changed_in_place_before_the_backward_is_an_error() -> None:

@@ -102,6 +102,8 @@ CASES: dict[str, list[str]] = {
         "torch.tensordot(x, x, dims=[[1], [1]]) @ x",
         "F.bilinear(x, x, weight3).sum() + x",
         "torch.kron(x[:4, :4], x[:8, :8]).sum() + x",
+        "torch.linalg.matrix_exp(x[:32, :32]).sum() + x",
+        "torch.linalg.eigvals(x[:32, :32]).abs().sum() + x",
         "torch.matmul(seq, x[:, :64].t()).sum() + x",
     ],
     "convolutions": [

@@ -1,12 +1,14 @@
 """What cannot be done is said clearly, and leaves everything as it was."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import recals
 import torch
+import torch.nn.functional as F
 from command import failure, inputs_of, recals_opt
 from support import Net, assert_same, features, net, rewrite, smallest_budget, step, twins
 from torch import Tensor, nn
@@ -110,6 +112,33 @@ def test_wrong_example_inputs_are_refused(scripted: torch.jit.ScriptModule, inpu
     assert not isinstance(caught.value, recals.BudgetError)
     assert str(caught.value)
     assert scripted.code == before
+
+
+def test_none_for_a_tensor_is_named(scripted: torch.jit.ScriptModule) -> None:
+    with pytest.raises(TypeError, match="'features' is None"):
+        recals.estimate(scripted, (None,))
+
+
+@pytest.mark.parametrize(
+    ("function", "op"),
+    [
+        (lambda x: x[torch.nonzero(x[:, 0] > 0)[:, 0]], "aten::nonzero"),
+        (lambda x: F.embedding(x.argmax(1), x, sparse=True), "aten::embedding"),
+    ],
+    ids=["nonzero", "sparse"],
+)
+def test_what_depends_on_numbers_says_so(function: Callable[[Tensor], Tensor], op: str) -> None:
+    class Chosen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(24, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return function(self.layer(x))
+
+    traced = torch.jit.trace(Chosen(), (features(),), check_trace=False)
+    with pytest.raises(recals.RecalsError, match=f"{op} at .* depends? on the values in a tensor"):
+        recals.estimate(traced, (features(),))
 
 
 @pytest.mark.smoke

@@ -353,7 +353,7 @@ def test_several_threads_walk_one_graph() -> None:
         assert memory.live["cpu"] <= 0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")  # graphs must not outlive their ops
 def slow_op() -> Iterator[dict[str, Any]]:
     """An op written in Python, recals_test::slow, its wait in seconds, and who waits for it to begin."""
     control: dict[str, Any] = {"seconds": 0.0, "begun": threading.Event()}
@@ -367,9 +367,13 @@ def slow_op() -> Iterator[dict[str, Any]]:
                 time.sleep(control["seconds"])
             return x.sin()
 
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            assert ctx.saved_tensors[0].shape == gradient.shape
+            return gradient * ctx.saved_tensors[0].cos()  # asked for a second time
+
         slow.register_fake(torch.empty_like)
         slow.register_autograd(
-            lambda ctx, gradient: gradient * ctx.saved_tensors[0].cos(),
+            backward,
             setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
         )
         yield control
