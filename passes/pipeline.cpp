@@ -267,6 +267,12 @@ std::vector<int64_t> smallest_peaks_without_pins(const Analysis& analysis, const
 
 } // namespace
 
+std::vector<int64_t> peak_run_dry(const Analysis& analysis, std::vector<plan::Choice> choices) {
+  const auto& step = analysis.sizes.step;
+  const std::vector<int64_t> no_budgets(step.devices.size(), plan::kNoBudget);
+  return try_out(analysis, plan::plan_of(step, std::move(choices)), no_budgets).peak;
+}
+
 Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
   auto budgets = budgets_of(options, step.devices, analysis.sizes.peak, analysis.module);

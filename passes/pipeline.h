@@ -77,6 +77,9 @@ struct Planned {
 /// Throws BudgetUnreachable, BadBudget.
 Planned plan_step(const Analysis& analysis, const StepOptions& options);
 
+/// Bytes per device that the analysed step holds at most with these choices (one per storage), run dry.
+std::vector<int64_t> peak_run_dry(const Analysis& analysis, std::vector<plan::Choice> choices);
+
 /// Why a device may go over its budget all the same, in words, one text per such device. Empty for a step on one device.
 std::vector<std::string> warnings_of(const Planned& planned);
 

@@ -241,7 +241,14 @@ plan::ParetoCurve pareto_of(const Job& job, const std::string& device) {
       device,
       "', but on ",
       c10::Join(", ", step.devices));
-  return plan::pareto(step, device.empty() ? 0 : static_cast<int>(found - step.devices.begin()));
+  const auto d = device.empty() ? 0 : static_cast<int>(found - step.devices.begin());
+  auto curve = plan::pareto(step, d);
+  // No plan counts that was not seen to fit. What is nearest to the edge is what the simulator may be short of.
+  while (curve.points.size() > 1 &&
+         peak_run_dry(*job.analysis, curve.points.back().choices)[d] > curve.points.back().peak) {
+    curve.points.pop_back();
+  }
+  return curve;
 }
 
 std::vector<Pass> all_passes() {

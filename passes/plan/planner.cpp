@@ -95,9 +95,13 @@ Plan finish(const StepGraph& graph, Simulator& simulator, std::vector<Choice> ch
 
 } // namespace
 
-Plan keep_all(const StepGraph& graph) {
+Plan plan_of(const StepGraph& graph, std::vector<Choice> choices) {
   Simulator simulator(graph);
-  return finish(graph, simulator, std::vector<Choice>(graph.storages.size(), Fate::Keep));
+  return finish(graph, simulator, std::move(choices));
+}
+
+Plan keep_all(const StepGraph& graph) {
+  return plan_of(graph, std::vector<Choice>(graph.storages.size(), Fate::Keep));
 }
 
 namespace {

@@ -62,6 +62,9 @@ class Planner {
 /// For one budget.
 std::variant<Plan, Infeasible> choose(const StepGraph& graph, const std::vector<int64_t>& budgets);
 
+/// The plan with these choices (one per storage).
+Plan plan_of(const StepGraph& graph, std::vector<Choice> choices);
+
 /// The plan that keeps everything: the plain step.
 Plan keep_all(const StepGraph& graph);
 
