@@ -178,7 +178,7 @@ std::optional<Shape> shape_of(
   shape.by_columns_in = odd_groups || (dilated && border >= narrowest);
   shape.by_columns_weight = odd_groups || (dilated && 2 * border > narrowest) || (shape.depthwise && widest > 3) ||
       (groups > 1 && shape.positions <= 4) || (shape.few_channels && widest > 14) ||
-      (shape.solid && groups == 1 && channels > 3 && channels % kBlock != 0);
+      (groups == 1 && channels > 3 && channels % kBlock != 0 && (shape.solid || 2 * border > narrowest));
   return shape;
 }
 
@@ -238,7 +238,7 @@ int64_t sums_of_threads(const Shape& shape) {
   if (shape.halves) {
     return threads() * (2 * shape.weight_blocked + 64 * KiB + shape.gathered); // in float, and transposed rows
   }
-  return (threads() - 1) * std::min(shape.weight_blocked, (shape.in_blocked + shape.out_blocked) / 16) +
+  return (threads() - 1) * std::min(shape.weight_blocked, (shape.in_blocked + shape.out_blocked) / 8) +
       threads() * (11 * KiB + shape.gathered);
 }
 
@@ -357,8 +357,9 @@ int64_t convolution_backward_scratch(const KernelCall& call) {
     scratch = native_transposed_scratch(*shape, *gradient);
   } else if (library != Library::kOneDnn) {
     const auto native = native_scratch(*input, *weight, *gradient, stride, padding, dilation, groups);
-    scratch =
-        std::max(input_gradient > 0 ? native.input_gradient : 0, weight_gradient > 0 ? native.weight_gradient : 0);
+    const int64_t of_input = input_gradient > 0 ? native.input_gradient : 0;
+    const int64_t of_weight = weight_gradient > 0 ? native.weight_gradient : 0;
+    scratch = groups > 1 && shape->solid ? of_input + of_weight : std::max(of_input, of_weight);
   }
   if (library == Library::kNative && !transposed) {
     return scratch;

@@ -32,6 +32,8 @@ SHAPES = {
     "doubles": Shape(16, 32, 3, 14, padding=1, dtype=torch.float64),
     "doubles, 1x1": Shape(64, 32, 1, 14, dtype=torch.float64),
     "doubles, groups": Shape(16, 32, 3, 14, padding=1, groups=2, dtype=torch.float64),
+    "doubles, groups, solid": Shape(128, 4, 3, 8, batch=2, groups=2, dimensions=3, dtype=torch.float64),
+    "wide border": Shape(8, 64, 7, 2, padding=3),
     "one channel": Shape(1, 32, 3, 16, padding=1),
     "strided, odd": Shape(32, 64, 3, 3, stride=2, padding=1),
     "as large as the input": Shape(128, 64, 7, 7, batch=2),
