@@ -50,6 +50,41 @@ std::optional<std::vector<Choice>> Archive::take_new() {
   return it->choices;
 }
 
+/// Whether cost and peaks are those of a plan.
+bool Archive::is_at(IncrementalSimulator& step, const Archived& plan) const {
+  bool same = step.cost() == plan.cost;
+  for (size_t i = 0; i < devices_.size() && same; ++i) {
+    same = step.peak(devices_[i]) == plan.peaks[i];
+  }
+  return same;
+}
+
+void Archive::simplify(IncrementalSimulator& step, const Options& options) {
+  std::vector<Change> change(1);
+  for (Archived& plan : plans_) {
+    step.set_choices(plan.choices);
+    const auto try_instead = [&](int storage, const Choice& choice) {
+      change[0] = {storage, choice};
+      step.change(change);
+      if (is_at(step, plan)) {
+        plan.choices[storage] = choice;
+        return true;
+      }
+      step.undo();
+      return false;
+    };
+    for (const int s : options.storages) {
+      Choice choice = plan.choices[s];
+      if (choice.fate == Fate::Keep || (options.allows(s, Fate::Keep) && try_instead(s, Fate::Keep)) ||
+          choice.cache_from == Choice::kAlways) {
+        continue;
+      }
+      choice.cache_from = Choice::kAlways;
+      try_instead(s, choice);
+    }
+  }
+}
+
 const Archived* Archive::cheapest_within(const std::vector<int64_t>& budgets) const {
   for (const Archived& plan : plans_) {
     bool fits = true;

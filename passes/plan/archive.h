@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "passes/plan/incremental.h"
+#include "passes/plan/options.h"
 
 namespace recals::plan {
 
@@ -36,6 +37,10 @@ class Archive {
   /// The cheapest one that was not taken yet.
   std::optional<std::vector<Choice>> take_new();
 
+  /// Of the plans: keeps what need not be recomputed, and retains from the first replay on what need not be made anew, where
+  /// neither cost nor peaks change. The simulator ends anywhere.
+  void simplify(IncrementalSimulator& step, const Options& options);
+
   /// The cheapest one within budgets (bytes, per device of the step); null: there is none. A smaller budget asks a part of
   /// the same plans, so it never has a higher peak on the device that is nearest to its budget, nor a cheaper plan.
   const Archived* cheapest_within(const std::vector<int64_t>& budgets) const;
@@ -43,6 +48,8 @@ class Archive {
   const Archived& smallest() const;
 
  private:
+  bool is_at(IncrementalSimulator& step, const Archived& plan) const;
+
   std::vector<int> devices_;
   std::vector<Archived> plans_;
   std::vector<int64_t> peaks_; ///< scratch

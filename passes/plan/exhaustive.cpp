@@ -29,6 +29,7 @@ int64_t try_all(const StepIndex& index, const Options& options, Archive& archive
     }
     step.change(changes);
   }
+  archive.simplify(step, options);
   return step.work();
 }
 

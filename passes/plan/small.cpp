@@ -62,6 +62,7 @@ class SmallSearch {
       }
     }
     explore_pairs(until + until / 8);
+    archive_.simplify(step_, options_);
   }
 
   int64_t work() const {

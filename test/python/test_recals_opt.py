@@ -204,8 +204,10 @@ def test_check_tells_by_its_exit_code(saved: Path, rewritten: Path) -> None:
     assert "give one with --budget" in failure(saved, "--check", *INPUT, expect=1)
 
 
-def test_check_sees_that_a_file_in_another_mode_does_not_follow_its_plan(rewritten: Path, tmp_path: Path) -> None:
-    module = torch.jit.load(rewritten)
+def test_check_sees_that_a_file_in_another_mode_does_not_follow_its_plan(saved: Path, tmp_path: Path) -> None:
+    # The plain step without a dropout's mask is at 59 % of the one with it.
+    recals_opt(saved, *INPUT, "--budget=50%", "-o", tmp_path / "small.pt")
+    module = torch.jit.load(tmp_path / "small.pt")
     module.eval()
     module.save(tmp_path / "eval.pt")
     (device,) = recals.plan_of(module)["devices"]
