@@ -88,12 +88,24 @@ int64_t largest(const std::vector<int64_t>& values, int64_t least) {
   return values.empty() ? least : std::max(least, *std::max_element(values.begin(), values.end()));
 }
 
-Library library_of(
-    const at::Tensor& input,
-    const at::Tensor& weight,
-    const std::vector<int64_t>& stride,
-    const std::vector<int64_t>& dilation,
-    int64_t groups) {
+/// What a convolution is called with beside its tensors.
+struct Parameters {
+  /// `stride`: its place among the arguments of the call. Forward and backward have the others in the same order behind it.
+  Parameters(const KernelCall& call, size_t stride)
+      : stride(call.inputs.at(stride).toIntVector()),
+        padding(call.inputs.at(stride + 1).toIntVector()),
+        dilation(call.inputs.at(stride + 2).toIntVector()),
+        transposed(call.inputs.at(stride + 3).toBool()),
+        groups(call.inputs.at(stride + 5).toInt()) {} // between them is the padding of the output
+
+  std::vector<int64_t> stride;
+  std::vector<int64_t> padding;
+  std::vector<int64_t> dilation;
+  bool transposed;
+  int64_t groups;
+};
+
+Library library_of(const at::Tensor& input, const at::Tensor& weight, const Parameters& parameters) {
   if (at::isReducedFloatingType(input.scalar_type())) {
     return Library::kOneDnn;
   }
@@ -105,10 +117,10 @@ Library library_of(
   const int64_t width = weight.size(-1);
   const int64_t height = flat ? 1 : weight.size(-2);
   const int64_t elements = input.size(0) * input.size(1) * (flat ? 1 : input.size(2)) * input.size(flat ? 2 : 3);
-  if (groups == 1 && (width <= 3 || height <= 3) && input.size(0) <= 1 && elements <= 20480) {
+  if (parameters.groups == 1 && (width <= 3 || height <= 3) && input.size(0) <= 1 && elements <= 20480) {
     return Library::kNative;
   }
-  const bool plain = largest(stride, 1) == 1 && largest(dilation, 1) == 1;
+  const bool plain = largest(parameters.stride, 1) == 1 && largest(parameters.dilation, 1) == 1;
   return plain && input.size(0) < 16 && width == 1 && height == 1 ? Library::kEither : Library::kOneDnn;
 }
 
@@ -116,10 +128,8 @@ std::optional<Shape> shape_of(
     const at::Tensor* in,
     const at::Tensor* weight,
     const at::Tensor* out,
-    const std::vector<int64_t>& stride,
-    const std::vector<int64_t>& padding,
-    const std::vector<int64_t>& dilation,
-    int64_t groups) {
+    const Parameters& parameters) {
+  const int64_t groups = parameters.groups;
   if (in == nullptr || weight == nullptr || out == nullptr || in->dim() < 3 || in->numel() == 0 || out->numel() == 0 ||
       weight->numel() == 0) {
     return std::nullopt;
@@ -129,7 +139,7 @@ std::optional<Shape> shape_of(
   shape.in = nbytes(in);
   shape.weight = nbytes(weight);
   shape.out = nbytes(out);
-  shape.strided = largest(stride, 1) > 1;
+  shape.strided = largest(parameters.stride, 1) > 1;
   int64_t kernel = 1;
   int64_t widest = 1;
   int64_t area = 1;
@@ -172,8 +182,8 @@ std::optional<Shape> shape_of(
     shape.weight_blocked = shape.weight / (rows * channels) * round_up(rows, kBlock) * round_up(channels, kBlock);
   }
   const bool odd_groups = grouped && (channels % 8 != 0 || (weight->size(0) / groups) % 8 != 0);
-  const bool dilated = largest(dilation, 1) > 1;
-  const int64_t border = largest(padding, 0);
+  const bool dilated = largest(parameters.dilation, 1) > 1;
+  const int64_t border = largest(parameters.padding, 0);
   shape.by_columns_out = odd_groups || (dilated && border >= 6);
   shape.by_columns_in = odd_groups || (dilated && border >= narrowest);
   shape.by_columns_weight = odd_groups || (dilated && 2 * border > narrowest) || (shape.depthwise && widest > 3) ||
@@ -193,10 +203,8 @@ Native native_scratch(
     const at::Tensor& in,
     const at::Tensor& weight,
     const at::Tensor& out,
-    const std::vector<int64_t>& stride,
-    const std::vector<int64_t>& padding,
-    const std::vector<int64_t>& dilation,
-    int64_t groups) {
+    const Parameters& parameters) {
+  const int64_t groups = parameters.groups;
   int64_t kernel = 1;
   int64_t positions = 1;
   for (int64_t d = 2; d < weight.dim(); ++d) {
@@ -205,8 +213,8 @@ Native native_scratch(
   }
   const int64_t of_a_sample = in.size(1) / groups * kernel * positions * static_cast<int64_t>(in.element_size());
   const bool solid = in.dim() == 5;
-  const bool dilated = largest(dilation, 1) > 1;
-  const bool pointwise = kernel == 1 && largest(stride, 1) == 1 && largest(padding, 0) == 0;
+  const bool dilated = largest(parameters.dilation, 1) > 1;
+  const bool pointwise = kernel == 1 && largest(parameters.stride, 1) == 1 && largest(parameters.padding, 0) == 0;
   const int64_t columns = dilated ? of_a_sample : of_a_sample * in.size(0);
   int64_t copies = 0;
   for (const auto* operand : {&in, &weight}) {
@@ -310,21 +318,17 @@ int64_t convolution_scratch(const KernelCall& call) {
   const auto* input = defined(call.inputs, 0);
   const auto* weight = defined(call.inputs, 1);
   const auto* output = defined(call.outputs, 0);
-  const auto stride = call.inputs.at(3).toIntVector();
-  const auto padding = call.inputs.at(4).toIntVector();
-  const auto dilation = call.inputs.at(5).toIntVector();
-  const bool transposed = call.inputs.at(6).toBool();
-  const int64_t groups = call.inputs.at(8).toInt();
-  const auto shape =
-      shape_of(transposed ? output : input, weight, transposed ? input : output, stride, padding, dilation, groups);
+  const Parameters parameters(call, /*stride=*/3);
+  const bool transposed = parameters.transposed;
+  const auto shape = shape_of(transposed ? output : input, weight, transposed ? input : output, parameters);
   if (!shape) {
     return 0;
   }
-  const auto library = library_of(*input, *weight, stride, dilation, groups);
+  const auto library = library_of(*input, *weight, parameters);
   int64_t scratch = 0;
   if (library != Library::kOneDnn) {
     scratch = transposed ? native_transposed_scratch(*shape, *output)
-                         : native_scratch(*input, *weight, *output, stride, padding, dilation, groups).forward;
+                         : native_scratch(*input, *weight, *output, parameters).forward;
   }
   if (library == Library::kNative && !transposed) {
     return scratch;
@@ -338,28 +342,24 @@ int64_t convolution_backward_scratch(const KernelCall& call) {
   const auto* gradient = defined(call.inputs, 0);
   const auto* input = defined(call.inputs, 1);
   const auto* weight = defined(call.inputs, 2);
-  const auto stride = call.inputs.at(4).toIntVector();
-  const auto padding = call.inputs.at(5).toIntVector();
-  const auto dilation = call.inputs.at(6).toIntVector();
-  const bool transposed = call.inputs.at(7).toBool();
-  const int64_t groups = call.inputs.at(9).toInt();
-  const auto shape =
-      shape_of(transposed ? gradient : input, weight, transposed ? input : gradient, stride, padding, dilation, groups);
+  const Parameters parameters(call, /*stride=*/4);
+  const bool transposed = parameters.transposed;
+  const auto shape = shape_of(transposed ? gradient : input, weight, transposed ? input : gradient, parameters);
   if (!shape) {
     return 0;
   }
   const int64_t input_gradient = nbytes(defined(call.outputs, 0));
   const int64_t weight_gradient = nbytes(defined(call.outputs, 1));
   const int64_t bias_gradient = nbytes(defined(call.outputs, 2));
-  const auto library = library_of(*input, *weight, stride, dilation, groups);
+  const auto library = library_of(*input, *weight, parameters);
   int64_t scratch = 0;
   if (library != Library::kOneDnn && transposed) {
     scratch = native_transposed_scratch(*shape, *gradient);
   } else if (library != Library::kOneDnn) {
-    const auto native = native_scratch(*input, *weight, *gradient, stride, padding, dilation, groups);
+    const auto native = native_scratch(*input, *weight, *gradient, parameters);
     const int64_t of_input = input_gradient > 0 ? native.input_gradient : 0;
     const int64_t of_weight = weight_gradient > 0 ? native.weight_gradient : 0;
-    scratch = groups > 1 && shape->solid ? of_input + of_weight : std::max(of_input, of_weight);
+    scratch = parameters.groups > 1 && shape->solid ? of_input + of_weight : std::max(of_input, of_weight);
   }
   if (library == Library::kNative && !transposed) {
     return scratch;

@@ -200,10 +200,11 @@ std::string_view check_record(const Bytes& file, const Record& record) {
 }
 
 /// What a pickle says of its tensors: ("storage", a type, the name of the record, the device, the number of elements). The
-/// name is a number, and each new string is followed by its place in the memo: X....0 q. X....cuda:0.
+/// name is a number, and each new string is followed by its place in the memo: X....0 q. X....cuda:0. Its digits are
+/// limited as the expression is matched by recursion, and a damaged file may hold any number of them.
 void find_devices(std::string_view pickle, std::vector<c10::Device>& devices) {
   static const std::regex kNameAndDevice(
-      R"(X[\s\S]\x00\x00\x00\d+(?:q[\s\S]|r[\s\S]{4})X[\s\S]\x00\x00\x00(cpu|cuda:\d{1,2}))");
+      R"(X[\s\S]\x00\x00\x00\d{1,9}(?:q[\s\S]|r[\s\S]{4})X[\s\S]\x00\x00\x00(cpu|cuda:\d{1,2}))");
   const char* const end = pickle.data() + pickle.size();
   for (std::cregex_iterator found(pickle.data(), end, kNameAndDevice), none; found != none; ++found) {
     const c10::Device device((*found)[1].str());

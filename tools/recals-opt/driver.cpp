@@ -301,9 +301,7 @@ class Work {
       if (absent_device_) {
         warn(
             "written with its tensors on the CPU, as there is no " + absent_device_->str() +
-            " here; load it with "
-            "map_location=\"" +
-            absent_device_->str() + "\"");
+            " here; load it with map_location=\"" + absent_device_->str() + "\"");
       }
     } else {
       text += emitted(job_, emit);

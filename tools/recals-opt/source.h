@@ -36,7 +36,8 @@ struct Content {
 /// Throws BadInput if it cannot be read or is a damaged archive.
 Content read_content(const std::string& path);
 
-/// Throws BadInput (tensors of several devices that are not all here, say), or c10::Error for what torch's compiler and reader refuse.
+/// Throws BadInput (tensors of several devices that are not all here, say), or c10::Error for what torch's compiler and
+/// reader refuse.
 Source load_archive(const Content& content);
 
 /// A text, or a part of one, and where it stands, for messages.
