@@ -5,6 +5,7 @@
 #include "passes/boundaries/boundaries.h"
 #include "passes/budgets.h"
 #include "passes/lower/lower.h"
+#include "passes/measure/measure.h"
 #include "passes/meta/meta_kernels.h"
 #include "passes/plan/pins.h"
 #include "passes/plan/plan_json.h"
@@ -46,7 +47,12 @@ void take_names(const Analysis& analysis, const Program& program, DryRun& sizes)
 
 /// The step of `program` run dry, with the names and times of the analysis.
 DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& program, const c10::IValue& self) {
-  auto sizes = dry_run(program, self, analysis.inputs, analysis.targets);
+  auto run = [&] { return dry_run(program, self, analysis.inputs, analysis.targets, analysis.measured); };
+  auto sizes = run();
+  // What the run met for the first time is measured, and then it is run again with what is known now.
+  while (!sizes.kernels.unmeasured.empty() && measure_calls(sizes.kernels.unmeasured, free_host_bytes() / 2) > 0) {
+    sizes = run();
+  }
   // A pass behind the plan may have changed the nodes; they go by their own names and estimates then.
   const bool same_nodes = program->nodes.size() == analysis.program->nodes.size();
   if (program != analysis.program && same_nodes) {
@@ -61,6 +67,20 @@ DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& 
 } // namespace
 
 namespace {
+
+/// Do the tensors of module and inputs hold data?
+bool are_here(const Module& module, const std::vector<c10::IValue>& inputs) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& input : inputs) {
+    collect_tensors(input, tensors);
+  }
+  for (const auto& parameter : module.parameters()) {
+    tensors.push_back(parameter);
+  }
+  return std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.is_meta();
+  });
+}
 
 /// With an index, as tensors on it have.
 std::optional<c10::Device> planned_device(const TargetOptions& target) {
@@ -118,6 +138,8 @@ void size_step(
       "module and inputs to ",
       *analysis.target.device,
       ", or take another cost model.");
+  const auto scratch = chosen_scratch_source(options.scratch);
+  analysis.measured = scratch ? *scratch == ScratchSource::Measured : are_here(module, inputs);
   analysis.measured_seconds =
       profile ? measure_nodes(analysis.flat.graph, module._ivalue(), inputs) : std::vector<double>();
   analysis.sizes = sizes_of(analysis, analysis.program, analysis.twin.value);

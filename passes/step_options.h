@@ -4,11 +4,13 @@
 /// line and Python fill it in.
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "passes/plan/budget.h"
 #include "passes/sizes/draw_rules.h"
+#include "passes/sizes/kernel_memory.h"
 #include "passes/sizes/target.h"
 
 namespace recals {
@@ -23,6 +25,9 @@ struct StepOptions {
   /// The device to plan for, where that is not the one that module and inputs are on; they may be on the CPU or on meta
   /// then, and must be on one.
   TargetOptions target{};
+  /// Where the scratch memory of the CPU's kernels comes from. By default it is measured if the tensors of module and
+  /// inputs are here, and by rules if they are on meta.
+  std::optional<ScratchSource> scratch{};
   RngOptions rng{};
   /// What must or should be kept or recomputed (passes/plan/pins.h), in the order in which they count.
   std::vector<plan::Pin> pins{};

@@ -114,6 +114,10 @@ void bind_options(py::module& m) {
           [](StepOptions& options, const std::vector<int>& indices) {
             options.rng.gpus.emplace(indices.begin(), indices.end());
           })
+      .def_property(
+          "scratch",
+          nullptr,
+          [](StepOptions& options, const std::string& source) { options.scratch = scratch_source(source); })
       .def_property("workspace_margin", nullptr, [](StepOptions& options, int64_t bytes) {
         options.target.workspace_margin = bytes;
       });

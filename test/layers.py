@@ -23,8 +23,9 @@ RULES: dict[str, tuple[str, ...]] = {
     "passes/plan": ("<>", "nlohmann/", "passes/plan/"),
     "passes/meta": ("<>", *ANY_TORCH, "runtime/device_table.h", "passes/meta/"),
     "passes/graph": ("<>", *ANY_TORCH, "runtime/", "passes/meta/", "passes/graph/"),
+    "passes/measure": ("<>", *ANY_TORCH, "sys/", "runtime/", "passes/measure/"),
     "passes/sizes": (
-        "<>", *ANY_TORCH, "nlohmann/", "runtime/", "passes/meta/", "passes/graph/", "passes/plan/", "passes/sizes/",
+        "<>", *ANY_TORCH, "nlohmann/", "runtime/", "passes/measure/", "passes/meta/", "passes/graph/", "passes/plan/", "passes/sizes/",
     ),
     "passes/report": (
         "<>", *ANY_TORCH, "nlohmann/", "runtime/", "passes/plan/", "passes/sizes/", "passes/report/",

@@ -86,10 +86,11 @@ DryRun dry_run(
     const std::shared_ptr<const Program>& program,
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
-    const std::vector<Target>& targets) {
+    const std::vector<Target>& targets,
+    bool measured) {
   const MetaKernels kernels(program->devices);
   at::AutoGradMode grad_mode(true);
-  Recorder recorder(*program, targets);
+  Recorder recorder(*program, targets, measured);
   {
     MetaAllocationScope scope(recorder);
     AutocastOnMeta autocast;

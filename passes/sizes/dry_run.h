@@ -17,6 +17,7 @@
 #include "passes/plan/step_graph.h"
 #include "passes/sizes/backward_order.h"
 #include "passes/sizes/cost_model.h"
+#include "passes/sizes/kernel_memory.h"
 #include "passes/sizes/ledger.h"
 #include "passes/sizes/target.h"
 #include "runtime/program.h"
@@ -38,6 +39,7 @@ struct DryRun {
   std::vector<int> register_storage; ///< per register of the program: index into step.storages, -1: external
   std::vector<int64_t> peak; ///< bytes per device: the most that was live at once above the start
   std::vector<int64_t> held; ///< bytes per device, live at the end of the forward
+  KernelFacts kernels; ///< how sure their scratch memory is
   std::vector<std::optional<Overlap>> overlaps; ///< per device: why its memory may be other than recorded
 };
 
@@ -45,11 +47,13 @@ struct DryRun {
 std::string overlap_in_words(const DryRun& run, size_t device);
 
 /// `program`: compiled for meta; its devices are those of `targets`, one to one. `self`, `inputs`: meta twins (passes/graph/meta_twin.h). Throws c10::Error if an op has
-/// no meta kernel, naming the op.
+/// no meta kernel, naming the op. `measured`: scratch memory of the CPU's kernels is what was measured, where it was;
+/// DryRun::kernels has the calls for which there was nothing yet.
 DryRun dry_run(
     const std::shared_ptr<const Program>& program,
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
-    const std::vector<Target>& targets);
+    const std::vector<Target>& targets,
+    bool measured = false);
 
 } // namespace recals

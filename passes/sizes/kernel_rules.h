@@ -12,6 +12,7 @@ namespace recals {
 /// One call of a kernel, seen on meta tensors.
 struct KernelCall {
   std::string op; ///< "aten::addmm"
+  std::string overload; ///< "out", often empty
   std::vector<c10::IValue> inputs;
   std::vector<c10::IValue> outputs;
   std::string within; ///< the autograd node whose backward it is part of, "ProdBackward0"; empty in the forward

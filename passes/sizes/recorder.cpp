@@ -7,7 +7,6 @@
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include "passes/sizes/cuda_scratch.h"
 #include "passes/sizes/zeros.h"
 #include "runtime/memory_listener.h"
 #include "runtime/op_rules.h"
@@ -53,7 +52,7 @@ thread_local int kernel_depth = 0;
 thread_local std::shared_ptr<Recorder*> recording_token;
 
 struct KernelContext : public at::ObserverContext {
-  std::string op;
+  c10::OperatorName op{"", ""};
   std::vector<c10::IValue> inputs;
   bool counts = false;
   bool replays = false;
@@ -84,7 +83,7 @@ std::unique_ptr<at::ObserverContext> on_kernel_begin(const at::RecordFunction& f
     context->counts = true;
     if (kernel_depth++ == 0) {
       recording->kernel_begins();
-      context->op = name->name;
+      context->op = *name;
       context->inputs.assign(function.inputs().begin(), function.inputs().end());
     }
   }
@@ -101,7 +100,8 @@ void on_kernel_end(const at::RecordFunction& function, at::ObserverContext* base
   }
   if (--kernel_depth == 0) {
     recording->kernel_ends();
-    recording->kernel_ran({context->op, context->inputs, function.outputs(), recording->backward_op()});
+    recording->kernel_ran(
+        {context->op.name, context->op.overload_name, context->inputs, function.outputs(), recording->backward_op()});
   }
 }
 
@@ -146,9 +146,10 @@ void backward_ends(const at::RecordFunction&, at::ObserverContext*) {
 
 } // namespace
 
-Recorder::Recorder(const Program& program, const std::vector<Target>& targets)
+Recorder::Recorder(const Program& program, const std::vector<Target>& targets, bool measured)
     : program_(program),
       targets_(targets),
+      kernel_memories_(measured),
       register_block_(program.registers.size(), -1),
       register_external_(program.registers.size(), nullptr),
       node_positions_(program.nodes.size(), 0),
@@ -426,16 +427,16 @@ void Recorder::kernel_ran(const KernelCall& call) {
       }
     }
   }
-  if (const int64_t bytes = retained_bytes(call); bytes > 0) {
-    grown(call.outputs[0].toTensor().storage(), bytes);
-  }
   const int device = device_of(call);
   const auto& target = targets_[device];
-  const int64_t in_kernel = target.is_cuda() ? cuda_scratch_bytes(call, target.workspace_margin)
-      : target.device.is_cpu()               ? scratch_bytes(call)
-                                             : 0;
-  const int64_t scratch = copies_of_lazy_operands(call) + bytes_for_zeros(call) + in_kernel;
-  if (scratch > 0) {
+  const auto memory = kernel_memories_.of(call, target);
+  const auto results = tensors_in(call.outputs);
+  for (size_t i = 0; i < std::min(results.size(), memory.results.size()); ++i) {
+    if (results[i].defined() && results[i].has_storage()) {
+      grown(results[i].storage(), memory.results[i]);
+    }
+  }
+  if (const int64_t scratch = memory.scratch; scratch > 0) {
     at_peak(device, live_[device] + scratch);
     ledger_.scratch(device, scratch);
     order_.touches(device);
@@ -678,6 +679,7 @@ DryRun Recorder::finish() {
   for (int64_t block : register_block_) {
     result_.register_storage.push_back(block < 0 ? -1 : storage_of(block));
   }
+  result_.kernels = kernel_memories_.finish();
   result_.ledger = ledger_.finish();
   result_.overlaps = order_.finish();
   return std::move(result_);

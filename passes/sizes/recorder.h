@@ -12,7 +12,7 @@
 #include "passes/sizes/backward_order.h"
 #include "passes/sizes/cost_model.h"
 #include "passes/sizes/dry_run.h"
-#include "passes/sizes/kernel_rules.h"
+#include "passes/sizes/kernel_memory.h"
 #include "passes/sizes/ledger.h"
 #include "passes/sizes/pack_rules.h"
 #include "passes/sizes/target.h"
@@ -22,7 +22,8 @@ namespace recals {
 
 class Recorder : public Observer, public MetaAllocationListener {
  public:
-  Recorder(const Program& program, const std::vector<Target>& targets);
+  /// `measured`: as KernelMemories has it.
+  Recorder(const Program& program, const std::vector<Target>& targets, bool measured);
   ~Recorder() override;
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -73,6 +74,7 @@ class Recorder : public Observer, public MetaAllocationListener {
 
   const Program& program_;
   const std::vector<Target> targets_; ///< per device of the step
+  KernelMemories kernel_memories_;
   DryRun result_;
   std::unordered_map<int64_t, Block> blocks_;
   std::vector<int64_t> register_block_; ///< -1: not allocated in this run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch.utils.checkpoint import CheckpointPolicy
@@ -19,6 +19,9 @@ CostModel = str | os.PathLike[str]
 
 GpuDevices: TypeAlias = str | int | Iterable[int] | torch.Tensor
 """Devices by index, "all" or "none"."""
+
+Scratch: TypeAlias = Literal["measured", "rules"]
+"""Where the scratch memory of the CPU's kernels comes from (docs/memory-model.md)."""
 
 Device: TypeAlias = str | torch.device
 """A device by name, "cuda:0"."""
@@ -120,6 +123,7 @@ def step_options(
     cost_model: CostModel | None,
     target_device: Device | None,
     workspace_margin: int | None,
+    scratch: Scratch | None = None,
     preserve_rng_state: bool = True,
     gpu_devices: GpuDevices = "all",
 ) -> Any:
@@ -132,6 +136,10 @@ def step_options(
         if isinstance(workspace_margin, bool) or not isinstance(workspace_margin, int):
             raise TypeError(f"recals: workspace_margin is a number of bytes, not {workspace_margin!r}")
         options.workspace_margin = workspace_margin
+    if scratch is not None:
+        if not isinstance(scratch, str):
+            raise TypeError(f"recals: scratch is 'measured' or 'rules', not {scratch!r} ({type(scratch).__name__})")
+        options.scratch = scratch
     if not isinstance(preserve_rng_state, bool):
         raise TypeError(f"recals: preserve_rng_state is True or False, not {preserve_rng_state!r}")
     options.preserve_rng_state = preserve_rng_state

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from recals._load import _C
-from recals.arguments import CostModel, Device, example_tuple, script_module, step_options
+from recals.arguments import CostModel, Device, Scratch, example_tuple, script_module, step_options
 from recals.report import Report, report_from
 
 
@@ -19,6 +19,7 @@ def estimate(
     cost_model: CostModel | None = None,
     target_device: Device | None = None,
     workspace_margin: int | None = None,
+    scratch: Scratch | None = None,
 ) -> Report:
     """Runs a training step on meta tensors (no data, no memory) and reports what it would hold, and when.
 
@@ -29,5 +30,7 @@ def estimate(
     shapes than the plan was made for.
     """
     module = script_module(module, "estimate")
-    options = step_options(cost_model=cost_model, target_device=target_device, workspace_margin=workspace_margin)
+    options = step_options(
+        cost_model=cost_model, target_device=target_device, workspace_margin=workspace_margin, scratch=scratch
+    )
     return report_from(_C.report(module._c, method, example_tuple(example_inputs), options))

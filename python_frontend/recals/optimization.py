@@ -15,6 +15,7 @@ from recals.arguments import (
     Device,
     GpuDevices,
     Pins,
+    Scratch,
     example_tuple,
     planning_options,
     script_module,
@@ -33,6 +34,7 @@ def optimize(
     cost_model: CostModel | None = None,
     target_device: Device | None = None,
     workspace_margin: int | None = None,
+    scratch: Scratch | None = None,
     preserve_rng_state: bool = True,
     gpu_devices: GpuDevices = "all",
 ) -> torch.jit.ScriptModule:
@@ -71,6 +73,10 @@ def optimize(
             and refuses to train on another one. docs/memory-model.md says what is known of CUDA and how.
         workspace_margin: for CUDA, the bytes that cuBLAS and cuDNN are taken to allocate within a call. By default what
             CUBLAS_WORKSPACE_CONFIG says, else 32 MiB.
+        scratch: where the scratch memory of the CPU's kernels comes from. "measured": each distinct kernel call of the
+            step is made once, with made-up numbers, and what it takes is kept for this process and in a file of the
+            user's cache folder for the next ones; about the time of one step when nothing is known yet. "rules": bounds
+            from a table. By default measured, unless module or inputs are on meta (docs/memory-model.md).
         preserve_rng_state: False: the plan stores and sets no state of a random generator, so what draws random numbers
             is never run again but kept; a dropout is made again from its mask. (torch.utils.checkpoint draws other
             numbers then; Recals never changes a gradient.)
@@ -93,6 +99,7 @@ def optimize(
         cost_model=cost_model,
         target_device=target_device,
         workspace_margin=workspace_margin,
+        scratch=scratch,
         preserve_rng_state=preserve_rng_state,
         gpu_devices=gpu_devices,
     )

@@ -22,6 +22,7 @@ from recals.arguments import (
     Device,
     GpuDevices,
     Pins,
+    Scratch,
     example_tuple,
     planning_options,
     script_module,
@@ -97,6 +98,7 @@ def analyse(
     cost_model: CostModel | None = None,
     target_device: Device | None = None,
     workspace_margin: int | None = None,
+    scratch: Scratch | None = None,
     preserve_rng_state: bool = True,
     gpu_devices: GpuDevices = "all",
 ) -> Analysis:
@@ -108,6 +110,7 @@ def analyse(
         cost_model=cost_model,
         target_device=target_device,
         workspace_margin=workspace_margin,
+        scratch=scratch,
         preserve_rng_state=preserve_rng_state,
         gpu_devices=gpu_devices,
     )

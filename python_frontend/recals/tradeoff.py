@@ -15,6 +15,7 @@ from recals.arguments import (
     Device,
     GpuDevices,
     Pins,
+    Scratch,
     device_name,
     example_tuple,
     pin_texts,
@@ -89,6 +90,7 @@ def pareto(
     cost_model: CostModel | None = None,
     target_device: Device | None = None,
     workspace_margin: int | None = None,
+    scratch: Scratch | None = None,
     preserve_rng_state: bool = True,
     gpu_devices: GpuDevices = "all",
 ) -> ParetoCurve:
@@ -107,6 +109,7 @@ def pareto(
         cost_model=cost_model,
         target_device=target_device,
         workspace_margin=workspace_margin,
+        scratch=scratch,
         preserve_rng_state=preserve_rng_state,
         gpu_devices=gpu_devices,
     )

@@ -30,6 +30,8 @@ config.environment["PYTHONPATH"] = config.recals_package_root
 config.environment["PYTHONHASHSEED"] = "0"
 # Goldens are small: threads would only cost start-up time.
 config.environment["OMP_NUM_THREADS"] = "1"
+# Bytes that are the same on every machine.
+config.environment["RECALS_SCRATCH"] = "rules"
 for name in ("ASAN_OPTIONS", "LD_PRELOAD", "UBSAN_OPTIONS", "LANG", "LC_ALL"):
     if name in os.environ:
         config.environment[name] = os.environ[name]

@@ -129,6 +129,7 @@ StepOptions step_options_of(const Options& options) {
       .limits = limits_of(options.budgets),
       .cost_model = cost_model_of(options),
       .target = target_of(options),
+      .scratch = options.scratch.empty() ? std::nullopt : std::optional(scratch_source(options.scratch)),
       .rng = rng_of(options),
       .pins = pins_of(options),
   };

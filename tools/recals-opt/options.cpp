@@ -60,6 +60,13 @@ void describe(CLI::App& app, Options& options) {
   app.add_option(
          "--workspace-margin", options.workspace_margin, "Bytes that cuBLAS and cuDNN may take within a call (CUDA)")
       ->type_name("BYTES");
+  app.add_option(
+         "--scratch",
+         options.scratch,
+         "Scratch memory of the CPU's kernels: measured (each distinct call is made once; the default where tensors are "
+         "here) or by rules")
+      ->type_name("SOURCE")
+      ->check(CLI::IsMember({"measured", "rules"}));
   app.add_flag(
       "--no-preserve-rng-state",
       options.no_preserve_rng_state,

@@ -18,6 +18,7 @@ struct Options {
   std::string autocast; ///< dtype; empty: the step runs without
   std::string target_device; ///< empty: where the file's tensors are
   std::optional<int64_t> workspace_margin; ///< bytes
+  std::string scratch; ///< "measured", "rules"; empty: by where the tensors are
   bool no_preserve_rng_state = false;
   std::string gpu_devices = "all";
   std::string explain;

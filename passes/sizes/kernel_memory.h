@@ -1,0 +1,74 @@
+#pragma once
+
+/// The memory that the device's kernels take and their meta kernels do not show: measured on the CPU that is here
+/// (passes/measure), or by the rules of kernel_rules.h.
+
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "passes/measure/call_memory.h"
+#include "passes/sizes/kernel_rules.h"
+#include "passes/sizes/target.h"
+
+namespace recals {
+
+/// Where the scratch memory of the CPU's kernels comes from.
+enum class ScratchSource : uint8_t {
+  Measured,
+  Rules,
+};
+
+/// "measured", "rules". Throws c10::ValueError for anything else.
+ScratchSource scratch_source(const std::string& name);
+
+/// `chosen`, or what the environment variable RECALS_SCRATCH says; nothing if neither does.
+std::optional<ScratchSource> chosen_scratch_source(std::optional<ScratchSource> chosen);
+
+/// How sure a number of bytes is.
+enum class Certainty : uint8_t {
+  Measured, ///< the kernel ran with these sizes on this machine
+  Derived, ///< from torch's sources
+  Bounded, ///< a rule that is meant to be above what is taken
+};
+
+constexpr int kCertainties = 3;
+
+/// "measured", "derived", "bounded"
+const char* name_of(Certainty certainty);
+
+struct KernelMemory {
+  int64_t scratch = 0; ///< bytes that come and go within the call
+  std::vector<int64_t> results; ///< sizes of the storages of what it returns, where they are known
+  Certainty certainty = Certainty::Bounded;
+};
+
+/// What a dry run knew of its kernels.
+struct KernelFacts {
+  std::vector<int> calls = std::vector<int>(kCertainties, 0); ///< by Certainty, those that take scratch memory
+  std::vector<std::string> bounded; ///< ops of calls that were to be measured and are not, each once
+  std::vector<std::string> other_layouts; ///< ops that return another layout here than on meta, each once
+  std::vector<CallSpec> unmeasured; ///< distinct calls that can be measured and are not yet
+};
+
+/// Asked for each call of one dry run.
+class KernelMemories {
+ public:
+  /// `measured`: go by the table of call_memory.h where the CPU is the target.
+  explicit KernelMemories(bool measured) : measured_(measured) {}
+
+  KernelMemory of(const KernelCall& call, const Target& target);
+  KernelFacts finish() {
+    return std::move(facts_);
+  }
+
+ private:
+  std::optional<KernelMemory> from_table(const KernelCall& call, const Target& target);
+
+  const bool measured_;
+  KernelFacts facts_;
+  std::unordered_set<CallKey, CallKeyHash> missing_;
+};
+
+} // namespace recals
