@@ -167,6 +167,10 @@ class Run {
           reg = internal.reg;
         }
       }
+      const int shown = slot.reg >= 0 ? base_[slot.reg] : -1;
+      if (observer_ != nullptr) {
+        observer_->slot_met({n, slot.tensor, shown, slot.internal, slot.node.name() + "." + slot.member});
+      }
       if (frame_ && reg >= 0 && program_->registers[reg].dropped()) {
         hooks.emplace_back(&slot.saved, frame_->drop(reg, slot.tensor, n));
         return;
@@ -175,7 +179,6 @@ class Run {
         frame_->keep_internal(reg, slot.tensor);
       }
       if (observer_ != nullptr) {
-        const int shown = slot.reg >= 0 ? base_[slot.reg] : -1;
         const auto saved_by = slot.node.name() + "." + slot.member;
         if (auto recording = observer_->slot_saved({n, slot.tensor, shown, slot.internal, saved_by})) {
           hooks.emplace_back(&slot.saved, std::move(recording));

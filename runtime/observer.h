@@ -1,6 +1,6 @@
 #pragma once
 
-/// What `passes/sizes` sees of a dry run. The executor that trains is the executor that is measured.
+/// What is seen of a step while it runs, on meta or on the device. The executor that trains is the executor that is measured.
 
 #include <memory>
 #include <string>
@@ -26,6 +26,8 @@ class Observer {
   virtual void run_begins(const std::vector<at::Tensor>& registers) = 0;
   virtual void node_begins(int node) = 0;
   virtual void node_ends(int node, const std::vector<at::Tensor>& outputs) = 0;
+  /// For each slot, also one that the plan drops at once.
+  virtual void slot_met(const SavedSlot& slot) = 0;
   /// For each slot that keeps memory: the hooks to put on it, or null to leave it.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> slot_saved(const SavedSlot& slot) = 0;
 };

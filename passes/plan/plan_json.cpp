@@ -125,6 +125,7 @@ std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<
       {"plain_forward_seconds", forward_seconds},
       {"plain_backward_seconds", graph.backward_seconds},
       {"cost_model", json_of(graph.cost_model)},
+      {"scratch", json_of(graph.scratch)},
       {"recomputed_bytes", plan.predicted.recomputed_bytes},
       {"pins", json_of(graph.pins)},
       {"regions", regions},

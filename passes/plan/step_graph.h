@@ -122,6 +122,14 @@ struct CostSource {
   std::string hash; ///< of the model's numbers; empty for "profile"
 };
 
+/// How sure the step's scratch memory is: calls of kernels that take some, by where the number of bytes comes from.
+struct ScratchFacts {
+  int measured = 0; ///< the kernel ran with these sizes on this machine
+  int derived = 0; ///< from torch's sources
+  int bounded = 0; ///< a rule that is meant to be above what is taken
+  std::vector<std::string> bounded_ops{}; ///< of those that were to be measured and could not be, each once
+};
+
 struct StepGraph {
   std::vector<std::string> devices; ///< "cpu", "cuda:0", ...
   std::vector<Storage> storages;
@@ -132,6 +140,7 @@ struct StepGraph {
   double backward_seconds = 0; ///< estimated, of the plain step's loss and backward
   CostSource cost_model{};
   std::vector<Pin> pins{};
+  ScratchFacts scratch{};
 };
 
 } // namespace recals::plan

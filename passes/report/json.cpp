@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "passes/plan/json_parts.h"
 #include "passes/report/report.h"
 
 namespace recals {
@@ -81,6 +82,7 @@ std::string to_json(const Report& report) {
        {{"forward", report.forward_seconds},
         {"backward", report.backward_seconds},
         {"recompute", report.recompute_seconds}}},
+      {"scratch", plan::json_of(report.scratch)},
       {"cost_model",
        {{"name", report.cost_model.name},
         {"hash", report.cost_model.hash.empty() ? Json(nullptr) : Json(report.cost_model.hash)}}},

@@ -303,6 +303,7 @@ Report make_report(const DryRun& sizes, const std::vector<int64_t>& eager_bytes)
                                          : report.backward_seconds) += moment.seconds;
   }
   report.cost_model = sizes.step.cost_model;
+  report.scratch = sizes.step.scratch;
   return report;
 }
 

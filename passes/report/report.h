@@ -91,6 +91,7 @@ struct Report {
   double backward_seconds = 0; ///< loss included
   double recompute_seconds = 0;
   plan::CostSource cost_model; ///< what the seconds come from
+  plan::ScratchFacts scratch; ///< how sure the scratch memory of kernels is
 };
 
 /// `eager_bytes`: per node of the step, what the eager module holds on top (numbers that Python wraps); empty for none.

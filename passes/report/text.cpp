@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <sstream>
 
+#include <c10/util/StringUtil.h>
+
 #include "passes/plan/budget.h"
 #include "passes/report/report.h"
 
@@ -212,6 +214,23 @@ void largest(std::ostream& out, const Report& report, int rows) {
   }
 }
 
+/// One line, or nothing where no kernel takes scratch memory.
+std::string scratch_in_words(const plan::ScratchFacts& scratch) {
+  std::string words;
+  auto add = [&](int calls, const char* name) {
+    if (calls > 0) {
+      words += (words.empty() ? "" : ", ") + std::to_string(calls) + " " + name;
+    }
+  };
+  add(scratch.measured, "measured here");
+  add(scratch.derived, "derived from torch's sources");
+  add(scratch.bounded, "bounded by rules");
+  if (!scratch.bounded_ops.empty()) {
+    words += " (" + c10::Join(", ", scratch.bounded_ops) + ")";
+  }
+  return words.empty() ? "" : "\nscratch memory of kernel calls: " + words + "\n";
+}
+
 std::string milliseconds(double seconds) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.1f ms", seconds * 1e3);
@@ -248,6 +267,7 @@ std::string to_text(const Report& report, int rows) {
     table(out, "by dtype", device.dtypes, device, rows);
   }
   largest(out, report, rows);
+  out << scratch_in_words(report.scratch);
   return out.str();
 }
 

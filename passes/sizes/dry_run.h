@@ -21,6 +21,7 @@
 #include "passes/sizes/ledger.h"
 #include "passes/sizes/target.h"
 #include "runtime/program.h"
+#include "runtime/step_facts.h"
 
 namespace recals {
 
@@ -39,6 +40,7 @@ struct DryRun {
   std::vector<int> register_storage; ///< per register of the program: index into step.storages, -1: external
   std::vector<int64_t> peak; ///< bytes per device: the most that was live at once above the start
   std::vector<int64_t> held; ///< bytes per device, live at the end of the forward
+  StepFacts facts; ///< per node of the program: the slots of its autograd nodes
   KernelFacts kernels; ///< how sure their scratch memory is
   std::vector<std::optional<Overlap>> overlaps; ///< per device: why its memory may be other than recorded
 };

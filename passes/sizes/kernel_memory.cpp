@@ -70,28 +70,16 @@ std::optional<ScratchSource> chosen_scratch_source(std::optional<ScratchSource> 
   return chosen || name == nullptr || *name == 0 ? chosen : scratch_source(name);
 }
 
-const char* name_of(Certainty certainty) {
-  switch (certainty) {
-    case Certainty::Measured:
-      return "measured";
-    case Certainty::Derived:
-      return "derived";
-    case Certainty::Bounded:
-      return "bounded";
-  }
-  return "";
-}
-
 /// Nothing where the table has no answer; the call is then one of the unmeasured, if it can be made at all.
 std::optional<KernelMemory> KernelMemories::from_table(const KernelCall& call, const Target& target) {
   const auto work = work_of(call);
   if (work.flops > kMostFlops || work.bytes > kMostBytes) {
-    add_once(facts_.bounded, call.op);
+    add_once(facts_.scratch.bounded_ops, call.op);
     return std::nullopt;
   }
   auto spec = spec_of({call.op, call.overload}, call.inputs, call.outputs);
   if (!spec) {
-    add_once(facts_.bounded, call.op);
+    add_once(facts_.scratch.bounded_ops, call.op);
     return std::nullopt;
   }
   const auto known = call_memory::find(spec->key);
@@ -102,7 +90,7 @@ std::optional<KernelMemory> KernelMemories::from_table(const KernelCall& call, c
     return std::nullopt;
   }
   if (!known->measured) {
-    add_once(facts_.bounded, call.op);
+    add_once(facts_.scratch.bounded_ops, call.op);
     return std::nullopt;
   }
   if (!known->as_on_meta) {
@@ -128,7 +116,10 @@ KernelMemory KernelMemories::of(const KernelCall& call, const Target& target) {
     memory = by_rules(call, target);
   }
   if (memory->scratch > 0) {
-    ++facts_.calls[static_cast<size_t>(memory->certainty)];
+    auto& scratch = facts_.scratch;
+    ++(memory->certainty == Certainty::Measured      ? scratch.measured
+           : memory->certainty == Certainty::Derived ? scratch.derived
+                                                     : scratch.bounded);
   }
   return *memory;
 }

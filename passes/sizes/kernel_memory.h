@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "passes/measure/call_memory.h"
+#include "passes/plan/step_graph.h"
 #include "passes/sizes/kernel_rules.h"
 #include "passes/sizes/target.h"
 
@@ -26,17 +27,8 @@ ScratchSource scratch_source(const std::string& name);
 /// `chosen`, or what the environment variable RECALS_SCRATCH says; nothing if neither does.
 std::optional<ScratchSource> chosen_scratch_source(std::optional<ScratchSource> chosen);
 
-/// How sure a number of bytes is.
-enum class Certainty : uint8_t {
-  Measured, ///< the kernel ran with these sizes on this machine
-  Derived, ///< from torch's sources
-  Bounded, ///< a rule that is meant to be above what is taken
-};
-
-constexpr int kCertainties = 3;
-
-/// "measured", "derived", "bounded"
-const char* name_of(Certainty certainty);
+/// How sure a number of bytes is: plan::ScratchFacts has the meanings.
+enum class Certainty : uint8_t { Measured, Derived, Bounded };
 
 struct KernelMemory {
   int64_t scratch = 0; ///< bytes that come and go within the call
@@ -46,8 +38,7 @@ struct KernelMemory {
 
 /// What a dry run knew of its kernels.
 struct KernelFacts {
-  std::vector<int> calls = std::vector<int>(kCertainties, 0); ///< by Certainty, those that take scratch memory
-  std::vector<std::string> bounded; ///< ops of calls that were to be measured and are not, each once
+  plan::ScratchFacts scratch;
   std::vector<std::string> other_layouts; ///< ops that return another layout here than on meta, each once
   std::vector<CallSpec> unmeasured; ///< distinct calls that can be measured and are not yet
 };

@@ -68,6 +68,7 @@ class Stopwatch : public Observer {
       held_.pop_front();
     }
   }
+  void slot_met(const SavedSlot&) override {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> slot_saved(const SavedSlot&) override {
     return nullptr;
   }

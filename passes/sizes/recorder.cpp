@@ -167,6 +167,7 @@ Recorder::Recorder(const Program& program, const std::vector<Target>& targets, b
   step.cost_model = targets.front().cost_model.source();
   result_.peak.assign(targets.size(), 0);
   result_.held.assign(targets.size(), 0);
+  result_.facts.resize(program.nodes.size());
   for (const auto& node : program.nodes) {
     plan::Node entry;
     entry.op = node.name;
@@ -385,6 +386,16 @@ void Recorder::node_ends(int node, const std::vector<at::Tensor>& outputs) {
     entry.rng_bytes = entry.rng_device < 0 ? 0 : RngState::bytes(program_.devices.real(outputs[0].device()));
   }
   node_ = -1;
+}
+
+void Recorder::slot_met(const SavedSlot& slot) {
+  const auto* block = block_of(slot.tensor.storage());
+  const auto known = block == nullptr ? blocks_.end() : blocks_.find(block->id);
+  const int64_t bytes =
+      known == blocks_.end() ? static_cast<int64_t>(slot.tensor.storage().nbytes()) : known->second.bytes;
+  auto& slots = result_.facts[slot.node];
+  const SlotFact fact{slot.saved_by, bytes};
+  slots.insert(std::upper_bound(slots.begin(), slots.end(), fact), fact);
 }
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> Recorder::slot_saved(const SavedSlot& slot) {
@@ -680,6 +691,7 @@ DryRun Recorder::finish() {
     result_.register_storage.push_back(block < 0 ? -1 : storage_of(block));
   }
   result_.kernels = kernel_memories_.finish();
+  result_.step.scratch = result_.kernels.scratch;
   result_.ledger = ledger_.finish();
   result_.overlaps = order_.finish();
   return std::move(result_);

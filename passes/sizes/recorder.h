@@ -35,6 +35,7 @@ class Recorder : public Observer, public MetaAllocationListener {
   void run_begins(const std::vector<at::Tensor>& registers) override;
   void node_begins(int node) override;
   void node_ends(int node, const std::vector<at::Tensor>& outputs) override;
+  void slot_met(const SavedSlot& slot) override;
   std::unique_ptr<torch::autograd::SavedVariableHooks> slot_saved(const SavedSlot& slot) override;
 
   void allocated(const MetaBlock& block) override;

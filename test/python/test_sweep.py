@@ -43,7 +43,11 @@ class Combination:
 
     def module(self) -> nn.Module:
         module = module_of(self.case, self.number, self.layout).to(self.dtype)
-        return module.to(memory_format=torch.channels_last) if self.layout == "channels_last" else module
+        for parameter in module.parameters():
+            if self.layout == "channels_last" and parameter.dim() in (4, 5):
+                formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+                parameter.data = parameter.data.contiguous(memory_format=formats[parameter.dim()])
+        return module
 
     def inputs(self) -> tuple[Tensor, ...]:
         return tuple(x.to(self.dtype) if x.is_floating_point() else x for x in inputs())
