@@ -5,6 +5,7 @@
 
 #include "passes/boundaries/boundaries.h"
 #include "passes/lower/lower.h"
+#include "passes/measure/call_memory.h"
 #include "passes/pipeline.h"
 #include "passes/plan/pins.h"
 #include "passes/plan/plan_json.h"
@@ -301,6 +302,7 @@ PYBIND11_MODULE(_C, m) {
     return out;
   });
   m.def("reset_counters", &reset_counters);
+  m.def("forget_measured", &call_memory::forget);
   bind_memory_tracker(m);
   bind_options(m);
   bind_passes(m);
