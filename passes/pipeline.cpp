@@ -12,7 +12,7 @@
 #include "passes/registry.h"
 #include "passes/sizes/device_rules.h"
 #include "passes/sizes/profile.h"
-#include "runtime/autocast_state.h"
+#include "runtime/describe.h"
 #include "runtime/ops.h"
 
 namespace recals {
@@ -423,8 +423,7 @@ Report report_of(
   }
   const auto& signature = analysis.flat.signature;
   TORCH_CHECK(
-      step.signature ==
-          (step.format < ops::kFirstFormatWithAutocast ? AutocastState::parse(signature).first : signature),
+      step.signature == (step.format < ops::kFirstFormatWithAutocast ? parse_step(signature).inputs : signature),
       "recals: the plan of this module was made for ",
       step.signature,
       ", not for ",

@@ -13,7 +13,9 @@
 #include "runtime/counters.h"
 #include "runtime/graph_passes.h"
 #include "runtime/memory_tracker.h"
+#include "runtime/op_rules.h"
 #include "runtime/ops.h"
+#include "runtime/waiting.h"
 
 namespace py = pybind11;
 
@@ -69,6 +71,15 @@ template <typename F>
 auto without_gil(F work) {
   py::gil_scoped_release release;
   return work();
+}
+
+/// While a thread that has Python's lock waits for another that may need it.
+void wait_without_gil(const std::function<void()>& wait) {
+  if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) {
+    without_gil([&] { wait(); });
+  } else {
+    wait();
+  }
 }
 
 std::vector<Step> steps_between(const std::string& first, const std::string& last) {
@@ -280,6 +291,8 @@ PYBIND11_MODULE(_C, m) {
     }
   });
 
+  set_waiter(&wait_without_gil);
+  m.def("asks_for_grad", &asks_for_grad);
   m.def("restore", &restore);
   m.def("is_lowered", &is_lowered);
   m.def("plan_of", &plan_of);

@@ -15,7 +15,7 @@ namespace autocast = at::autocast;
 
 AutocastState AutocastState::current() {
   AutocastState state;
-  for (auto type : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+  for (auto type : autocast::_AUTOCAST_SUPPORTED_DEVICES) {
     state.devices.push_back({type, autocast::is_autocast_enabled(type), autocast::get_autocast_dtype(type)});
   }
   state.cache_enabled = autocast::is_autocast_cache_enabled();
@@ -24,8 +24,12 @@ AutocastState AutocastState::current() {
 
 void AutocastState::set() const {
   for (const auto& device : devices) {
-    autocast::set_autocast_enabled(device.type, device.enabled);
-    autocast::set_autocast_dtype(device.type, device.dtype);
+    if (autocast::is_autocast_enabled(device.type) != device.enabled) {
+      autocast::set_autocast_enabled(device.type, device.enabled);
+    }
+    if (autocast::get_autocast_dtype(device.type) != device.dtype) {
+      autocast::set_autocast_dtype(device.type, device.dtype);
+    }
   }
   autocast::set_autocast_cache_enabled(cache_enabled);
 }

@@ -20,10 +20,11 @@ struct RECALS_API AutocastState {
     bool enabled;
     c10::ScalarType dtype;
   };
-  std::vector<PerDevice> devices;
+  std::vector<PerDevice> devices; ///< of `current`: every type that torch casts on
   bool cache_enabled = true;
 
   static AutocastState current();
+  /// Sets what differs from the present state.
   void set() const;
 
   /// What a step on devices of `types` is told apart by: " under autocast(cpu: bf16)", with ", uncached" if weights are cast

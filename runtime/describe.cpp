@@ -4,11 +4,10 @@
 #include <iomanip>
 #include <set>
 #include <sstream>
+#include <tuple>
 #include <unordered_set>
 
 #include <c10/core/ScalarType.h>
-
-#include "runtime/autocast_state.h"
 
 namespace recals {
 
@@ -153,23 +152,38 @@ void add_device_types(const c10::IValue& value, std::set<c10::DeviceType>& types
   }
 }
 
+/// A step on a CPU and on an accelerator has every word that any step has.
+const std::set<c10::DeviceType>& all_types() {
+  static const std::set<c10::DeviceType> types{c10::kCPU, c10::kCUDA};
+  return types;
+}
+
 } // namespace
 
 std::string describe_step(const c10::IValue& module, const c10::IValue& inputs, std::optional<c10::Device> as) {
   auto text = describe(inputs, as);
   const auto autocast = AutocastState::current();
-  if (std::any_of(
-          autocast.devices.begin(), autocast.devices.end(), [](const auto& device) { return device.enabled; })) {
-    std::set<c10::DeviceType> types;
-    if (as) {
-      types.insert(as->type());
-    } else {
-      add_device_types(module, types);
-      add_device_types(inputs, types);
-    }
-    text += autocast.text(types);
+  const auto backend = BackendState::current();
+  const bool casts =
+      std::any_of(autocast.devices.begin(), autocast.devices.end(), [](const auto& device) { return device.enabled; });
+  if (!casts && backend.text(all_types()).empty()) {
+    return text;
   }
-  return text;
+  std::set<c10::DeviceType> types;
+  if (as) {
+    types.insert(as->type());
+  } else {
+    add_device_types(module, types);
+    add_device_types(inputs, types);
+  }
+  return text + autocast.text(types) + backend.text(types);
+}
+
+StepText parse_step(const std::string& text) {
+  StepText step;
+  std::tie(step.inputs, step.backend) = BackendState::parse(text);
+  std::tie(step.inputs, step.autocast) = AutocastState::parse(step.inputs);
+  return step;
 }
 
 std::string describe(const c10::IValue& value, std::optional<c10::Device> as) {

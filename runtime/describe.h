@@ -8,6 +8,8 @@
 #include <ATen/core/ivalue.h>
 
 #include "recals/export.h"
+#include "runtime/autocast_state.h"
+#include "runtime/backend_state.h"
 
 namespace recals {
 
@@ -19,12 +21,23 @@ RECALS_API std::string dtype_name(c10::ScalarType dtype);
 /// `as`: the device to show for every tensor instead of its own.
 RECALS_API std::string describe(const c10::IValue& value, std::optional<c10::Device> as = std::nullopt);
 
-/// What a training step is planned for and checked against: the inputs, and the autocast state of this thread if it casts
-/// on a device of theirs or of the tensors of `module`: "(f32[8, 16]@cpu) under autocast(cpu: bf16)".
+/// What a training step is planned for and checked against: the inputs, the autocast state of this thread if it casts on a
+/// device of theirs or of the tensors of `module`, and the switches of backends that are not as torch has them at first:
+/// "(f32[8, 16]@cpu) under autocast(cpu: bf16) with oneDNN off".
 RECALS_API std::string describe_step(
     const c10::IValue& module,
     const c10::IValue& inputs,
     std::optional<c10::Device> as = std::nullopt);
+
+/// Such a text, taken apart.
+struct StepText {
+  std::string inputs;
+  std::optional<AutocastState> autocast; ///< nothing if nothing is cast
+  std::optional<BackendState> backend; ///< nothing if no switch is named
+};
+
+/// Throws c10::Error for what `describe_step` did not write.
+RECALS_API StepText parse_step(const std::string& text);
 
 /// "tensors=62, 46827520 bytes, 46827520 require grad": all parameters and buffers of a module, each storage once. A plan
 /// holds for these numbers.

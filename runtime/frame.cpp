@@ -10,6 +10,7 @@
 #include "runtime/call_node.h"
 #include "runtime/counters.h"
 #include "runtime/owned_slots.h"
+#include "runtime/waiting.h"
 
 namespace recals {
 
@@ -36,7 +37,7 @@ c10::Storage Frame::InUse::lock() const {
 
 class Frame::Turn {
  public:
-  explicit Turn(Frame& frame) : frame_(frame), lock_(frame.mutex_) {}
+  explicit Turn(Frame& frame) : frame_(frame), lock_(lock_politely(frame.mutex_)) {}
   ~Turn() {
     frame_.settle();
     lock_.unlock();
@@ -96,11 +97,21 @@ int64_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? -1 : static_cast<int64_t>(tensor._version());
 }
 
+size_t storage_bytes(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().nbytes() : 0;
+}
+
+/// Lets go of the autograd graph that made it.
+void drop_history(at::Tensor& tensor) {
+  if (tensor.defined() && tensor.requires_grad()) {
+    tensor = tensor.tensor_data();
+  }
+}
+
 } // namespace
 
 Frame::Frame(std::shared_ptr<const Program> program)
     : program_(std::move(program)),
-      autocast_(AutocastState::current()),
       held_(program_->registers.size()),
       packed_(program_->registers.size()),
       geometry_(program_->registers.size()),
@@ -128,7 +139,7 @@ void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
       continue;
     }
     streams_.note(tensor.device());
-    if (internals && tensor.requires_grad()) {
+    if ((internals || info.asks_for_grad) && tensor.requires_grad()) {
       required_grad_[node].push_back(reg);
     }
     if (!program_->is_held(reg)) {
@@ -136,7 +147,12 @@ void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
     } else if (!held_[reg]) {
       at::NoGradGuard no_grad;
       // detach() shares the version counter and drops the graph, which would otherwise own this frame.
-      held_[reg] = Held{tensor.detach(), version_of(tensor)};
+      const bool buffer = program_->registers[reg].attribute && !tensor.requires_grad() && !program_->meta;
+      held_[reg] = Held{
+          tensor.detach(),
+          version_of(tensor),
+          storage_bytes(tensor),
+          buffer ? checksum_if_small(tensor) : std::nullopt};
     }
   }
 }
@@ -168,7 +184,7 @@ void Frame::after_draw(int node) {
 }
 
 void Frame::keep_internal(int reg, const at::Tensor& tensor) {
-  held_[reg] = Held{tensor.tensor_data(), -1};
+  held_[reg] = Held{tensor.tensor_data(), -1, storage_bytes(tensor), std::nullopt};
 }
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const at::Tensor& slot, int node) {
@@ -250,6 +266,7 @@ at::Tensor Frame::demand(Hook& hook) {
   if (hook.round_used == round_) {
     begin_round();
   }
+  const ModeGuard modes(state_);
   const StreamStateGuard streams(streams_, hook.geometry.options.device());
   auto base = storage_for(hook);
   auto slot = hook.view_of(base);
@@ -284,8 +301,8 @@ void Frame::settle_if_free() {
   }
 }
 
-/// In the frame: counts the released slots out.
-void Frame::settle() {
+/// In the frame: counts the released slots out. Nothing in it asks for memory, or throws.
+void Frame::settle() noexcept {
   std::vector<Released> released;
   {
     const std::lock_guard<std::mutex> lock(released_mutex_);
@@ -436,8 +453,7 @@ std::vector<int> Frame::nodes_for(Demand& demand) {
 void Frame::replay(Demand& demand) {
   RECORD_FUNCTION("recals::replay", std::vector<c10::IValue>());
   const auto start = std::chrono::steady_clock::now();
-  at::NoGradGuard no_grad;
-  AutocastGuard autocast(autocast_);
+  const ForwardStateGuard as_in_forward(state_);
   ++counters().replays;
   for (int node : nodes_for(demand)) {
     run_again(demand, node);
@@ -446,23 +462,43 @@ void Frame::replay(Demand& demand) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
 }
 
-const at::Tensor& Frame::held(int node, int reg) const {
-  const auto& held = held_[reg];
+const at::Tensor& Frame::held(int node, int reg) {
+  auto& held = held_[reg];
   TORCH_INTERNAL_ASSERT(held, "recals: nothing is held for ", program_->registers[reg].name);
   const auto& info = program_->nodes[node];
   TORCH_CHECK(
-      held->version < 0 || held->version == version_of(held->tensor),
-      "recals: ",
+      storage_bytes(held->tensor) == held->nbytes,
+      "recals: the storage of ",
       program_->registers[reg].name,
-      " was modified in place after the forward (version ",
-      version_of(held->tensor),
-      ", expected ",
-      held->version,
+      " was resized after the forward (",
+      storage_bytes(held->tensor),
+      " bytes, expected ",
+      held->nbytes,
       "), but ",
       info.name,
       " at ",
       where(info.source),
-      " must read it again in the backward. Clone it before the modification, or modify it after the backward.");
+      " must read it again in the backward. Parameters that are gathered for their use must be gathered for the "
+      "backward, "
+      "too, before it asks for what was made of them; or pin that to be kept (pins=).");
+  const int64_t version = version_of(held->tensor);
+  if (held->version >= 0 && held->version != version) {
+    const bool same = held->checksum && held->checksum == checksum_if_small(held->tensor);
+    TORCH_CHECK(
+        same,
+        "recals: ",
+        program_->registers[reg].name,
+        " was modified in place after the forward (version ",
+        version,
+        ", expected ",
+        held->version,
+        "), but ",
+        info.name,
+        " at ",
+        where(info.source),
+        " must read it again in the backward. Clone it before the modification, or modify it after the backward.");
+    held->version = version; // written with what it held
+  }
   return held->tensor;
 }
 
@@ -487,7 +523,25 @@ at::Tensor Frame::input(Demand& demand, int node, int reg) {
     inputs.push_back(input(demand, producer, below));
   }
   const auto place = std::find(view.outputs.begin(), view.outputs.end(), reg) - view.outputs.begin();
-  return call_node(view, inputs, /*replay=*/true).at(place);
+  auto shown = std::move(call_op(producer, inputs, /*saves=*/false).at(place));
+  drop_history(shown);
+  return shown;
+}
+
+/// Runs the op of `node` as the forward ran it, where this can make a difference: in grad mode, on inputs that require grad as
+/// they did. `saves`: it must save what it saved then. The outputs have the history that this makes.
+std::vector<at::Tensor> Frame::call_op(int node, std::vector<at::Tensor>& inputs, bool saves) {
+  const auto& info = program_->nodes[node];
+  const bool with_grad = saves || info.asks_for_grad;
+  for (size_t i = 0; with_grad && i < inputs.size(); ++i) {
+    if (inputs[i].defined()) {
+      const auto& flags = required_grad_[node];
+      inputs[i] = inputs[i].detach();
+      inputs[i].set_requires_grad(std::find(flags.begin(), flags.end(), info.inputs[i]) != flags.end());
+    }
+  }
+  const at::AutoGradMode grad_mode(with_grad);
+  return call_node(info, inputs, /*replay=*/true, rng_[node] ? rng_[node]->generator() : at::Generator());
 }
 
 /// The outputs of `node`, run again on `inputs`, which are let go of. Internals that are asked for are made, too.
@@ -503,27 +557,13 @@ std::vector<at::Tensor> Frame::call_again(Demand& demand, int node, std::vector<
   const bool internals = std::any_of(info.internals.begin(), info.internals.end(), [&](const Internal& internal) {
     return program_->runs_again(internal.reg) && needs_->wanted(internal.reg);
   });
-  if (internals) {
-    // The op must save again what it saved in the forward.
-    const auto& flags = required_grad_[node];
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].defined()) {
-        inputs[i] = inputs[i].detach();
-        inputs[i].set_requires_grad(std::find(flags.begin(), flags.end(), info.inputs[i]) != flags.end());
-      }
-    }
-  }
   std::optional<RngGuard> rng;
   if (rng_[node]) {
     rng.emplace(*rng_[node]);
     counters().rng_restores += program_->meta ? 0 : 1;
   }
   const auto since = at::sequence_number::peek();
-  std::vector<at::Tensor> outputs;
-  {
-    at::AutoGradMode grad_mode(internals);
-    outputs = call_node(info, inputs, /*replay=*/true, rng_[node] ? rng_[node]->generator() : at::Generator());
-  }
+  auto outputs = call_op(node, inputs, /*saves=*/internals);
   if (rng) {
     TORCH_CHECK(
         rng_[node]->has_ended_alike(),
@@ -534,6 +574,7 @@ std::vector<at::Tensor> Frame::call_again(Demand& demand, int node, std::vector<
         " drew other random numbers in the backward than in the forward: another thread used the generator of ",
         rng_[node]->generator().device(),
         " at the same time. Give that thread a generator of its own (generator=torch.Generator()).");
+    rng->put_back();
   }
   rng.reset();
   if (internals) {
@@ -548,9 +589,7 @@ std::vector<at::Tensor> Frame::call_again(Demand& demand, int node, std::vector<
   }
   inputs.clear();
   for (auto& output : outputs) {
-    if (output.defined() && output.requires_grad()) {
-      output = output.tensor_data();
-    }
+    drop_history(output);
   }
   return outputs;
 }

@@ -17,6 +17,12 @@
 /// not wait for that: it may hold a lock that the replay needs (Python's, if an op of it or an object in it is Python's).
 /// So released slots queue up, and whoever leaves the frame next settles them.
 
+/// Note [What is held may change]
+/// A replay reads parameters, buffers and inputs again, which the plain backward need not read. So it finds out whether they
+/// are what they were: by the version counter, which every write in place raises, and by the storage's size, which goes to
+/// zero where parameters are gathered for their use only. Small buffers are often written with what they hold already (a
+/// broadcast to all replicas before each forward), so a checksum decides about them.
+
 #include <atomic>
 #include <mutex>
 #include <optional>
@@ -24,7 +30,8 @@
 #include <ATen/core/Generator.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
-#include "runtime/autocast_state.h"
+#include "runtime/checksum.h"
+#include "runtime/forward_state.h"
 #include "runtime/program.h"
 #include "runtime/replay_needs.h"
 #include "runtime/rng_state.h"
@@ -56,9 +63,12 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
 
  private:
   class Hook;
+  /// See Note [What is held may change].
   struct Held {
     at::Tensor tensor;
     int64_t version = -1; ///< -1: has no version counter
+    size_t nbytes = 0; ///< of its storage
+    std::optional<Checksum> checksum; ///< of a small buffer
   };
   struct Packed {
     at::Tensor bytes;
@@ -113,7 +123,7 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   // Backward, called by the hooks.
   at::Tensor demand(Hook& hook);
   void release(const Released& slot);
-  void settle();
+  void settle() noexcept;
   void settle_if_free();
 
   void note_geometry(int reg, const at::Tensor& tensor);
@@ -126,8 +136,9 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
     return program_->nodes[node].recipe != nullptr && !rng_[node];
   }
   std::vector<at::Tensor> call_again(Demand& demand, int node, std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> call_op(int node, std::vector<at::Tensor>& inputs, bool saves);
   at::Tensor input(Demand& demand, int node, int reg);
-  const at::Tensor& held(int node, int reg) const;
+  const at::Tensor& held(int node, int reg);
   at::Tensor at_hand(const Demand& demand, int reg) const;
   void made(Demand& demand, int reg, const at::Tensor& tensor);
   void maybe_retain(const Demand& demand, int reg, const at::Tensor& tensor);
@@ -142,7 +153,7 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   std::vector<int> live_slots() const;
 
   std::shared_ptr<const Program> program_;
-  AutocastState autocast_;
+  ForwardState state_;
   StreamState streams_;
   std::recursive_mutex mutex_;
   std::mutex released_mutex_;
@@ -158,7 +169,7 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   std::vector<InUse> in_use_; ///< per register
   std::vector<Slots> slots_; ///< per register
   std::vector<std::optional<RngState>> rng_; ///< per node
-  std::vector<std::vector<int>> required_grad_; ///< per node with internals that are made again: registers
+  std::vector<std::vector<int>> required_grad_; ///< per node whose replay needs to know: registers
   /// How to draw again what a node with a recipe has drawn, until the recipe is known to serve.
   struct Drawn {
     c10::Device device;

@@ -68,7 +68,38 @@ const std::unordered_set<std::string>& quiet_outside_training() {
   return table;
 }
 
+/// Made of other ops, but indifferent: they show or copy what they are given, or pass on to one op with a kernel.
+const std::unordered_set<std::string>& indifferent() {
+  static const std::unordered_set<std::string> table = {
+      "aten::broadcast_to", "aten::chunk",   "aten::concat",  "aten::contiguous",  "aten::dropout",
+      "aten::expand_as",    "aten::flatten", "aten::hstack",  "aten::log_softmax", "aten::mT",
+      "aten::movedim",      "aten::narrow",  "aten::numpy_T", "aten::reshape",     "aten::reshape_as",
+      "aten::softmax",      "aten::split",   "aten::square",  "aten::swapaxes",    "aten::swapdims",
+      "aten::tensor_split", "aten::to",      "aten::type_as", "aten::unflatten",   "aten::view_as",
+      "aten::vstack",       "aten::where",
+  };
+  return table;
+}
+
+/// Have kernels of their own, which ask: those of convolutions leave out ways without a backward on some machines.
+const std::unordered_set<std::string>& asking_kernels() {
+  static const std::unordered_set<std::string> table = {"aten::convolution", "aten::_convolution"};
+  return table;
+}
+
 } // namespace
+
+bool asks_for_grad(const std::string& qualified, const std::string& overload) {
+  if (asking_kernels().count(qualified) > 0) {
+    return true;
+  }
+  // What an op of somebody else does nobody knows; torch's own, if they are not made of others, pass autograd on their way
+  // to a kernel that knows nothing of it.
+  const auto handle = c10::Dispatcher::singleton().findSchema({qualified, overload});
+  const bool composite = !handle || qualified.rfind("aten::", 0) != 0 ||
+      handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  return composite && indifferent().count(qualified) == 0;
+}
 
 bool is_generator(const c10::Type& type) {
   if (const auto* optional = type.castRaw<c10::OptionalType>()) {

@@ -22,6 +22,10 @@ RECALS_API bool is_generator(const c10::Type& type);
 /// False for ops that write their arguments, have side effects, or communicate.
 RECALS_API bool may_run_twice(const torch::jit::Node& node);
 
+/// May the op's kernel ask whether its inputs require grad, or for grad mode, and compute otherwise without? Then a replay runs
+/// it as the forward did. `qualified`: "aten::matmul"; a test holds the answers against what each op does.
+RECALS_API bool asks_for_grad(const std::string& qualified, const std::string& overload);
+
 /// Arguments that the kernel writes without its schema saying so (running statistics): positions that a replay passes
 /// as None. `constant(i)` gives the constant value of argument i.
 RECALS_API std::vector<size_t> written_arguments(

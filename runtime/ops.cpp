@@ -90,7 +90,16 @@ std::string why_different(const std::string& expected, const std::string& actual
     return ". Inputs marked +grad require a gradient, which takes memory that the plan does not count: call "
            "recals.optimize with example inputs that require grad as in training";
   }
-  if (AutocastState::parse(without_grad(actual)).first == AutocastState::parse(without_grad(expected)).first) {
+  const auto same_inputs = [&](const std::string& one, const std::string& other) {
+    return without_grad(one) == without_grad(other);
+  };
+  const auto planned = BackendState::parse(expected).first;
+  const auto met = BackendState::parse(actual).first;
+  if (same_inputs(planned, met)) {
+    return ". With other switches of torch's backends (torch.backends, sdpa_kernel, use_deterministic_algorithms, "
+           "set_default_dtype) a step runs other kernels: call recals.optimize under those that the forward runs under";
+  }
+  if (same_inputs(AutocastState::parse(planned).first, AutocastState::parse(met).first)) {
     return ". Under autocast a step casts, and holds something else: call recals.optimize inside the torch.autocast "
            "block "
            "that the forward runs in, or outside of any";

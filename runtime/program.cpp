@@ -161,6 +161,7 @@ class Compiler {
         handle.reg = known->reg;
       } else {
         handle.reg = new_register(c10::Join(".", object.path), -1);
+        program_.registers[handle.reg].attribute = true;
         program_.attributes.push_back({object.path, handle.reg});
       }
       handles_[node->output()] = handle;
@@ -369,6 +370,7 @@ class Compiler {
       }
     }
     out.random = draws(*node, [&](size_t i) { return out.arguments.at(i).constant; });
+    out.asks_for_grad = asks_for_grad(out.name, schema->overload_name());
     out.blanked_in_replay = written_arguments(out.name, [&](size_t i) { return out.arguments.at(i).constant; });
     const int index = static_cast<int>(program_.nodes.size());
     if (node->outputs().size() == 1 && type->isSubtypeOf(*c10::ListType::ofTensors())) {

@@ -55,6 +55,7 @@ struct ProgramNode {
   bool random = false; ///< draws from a generator
   int generator_argument = -1; ///< of the op, if it takes a generator
   std::vector<std::string> generator_path; ///< not empty: that argument is this attribute of the module
+  bool asks_for_grad = false; ///< its kernel may depend on grad mode, and on which inputs require grad
   bool replayed = false; ///< of N; Note [What the executor does with fates] in passes/plan/simulate.h
   std::vector<Internal> internals;
   const Recipe* recipe = nullptr; ///< how its replays run, unless as the op itself
@@ -68,6 +69,7 @@ struct Register {
   std::string name; ///< "x.3", for messages
   const torch::jit::Value* value = nullptr; ///< null for attributes and internals
   int producer = -1; ///< -1: input or attribute
+  bool attribute = false;
   bool kept = false;
   bool recomputed = false;
   const Packer* packer = nullptr; ///< not null: packed

@@ -4,10 +4,13 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <utility>
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "runtime/waiting.h"
 
 namespace recals {
 
@@ -103,7 +106,7 @@ RngState::Place RngState::place_of(at::Generator generator) {
   return backend_of(generator).fingerprint(generator);
 }
 
-DrawLock::DrawLock(const at::Generator& generator) : lock_(lock_of(generator)) {}
+DrawLock::DrawLock(const at::Generator& generator) : lock_(lock_politely(lock_of(generator))) {}
 
 RngGuard::RngGuard(const RngState& state)
     : lock_(state.generator().defined() ? std::make_optional<DrawLock>(state.generator()) : std::nullopt),
@@ -111,8 +114,18 @@ RngGuard::RngGuard(const RngState& state)
   state.restore();
 }
 
+void RngGuard::put_back() {
+  if (const auto outer = std::exchange(outer_, std::nullopt)) {
+    outer->restore();
+  }
+}
+
 RngGuard::~RngGuard() {
-  outer_.restore();
+  try {
+    put_back();
+  } catch (const std::exception& error) {
+    TORCH_WARN("recals: the generator's state was not put back after a replay: ", error.what());
+  }
 }
 
 } // namespace recals

@@ -84,13 +84,16 @@ class RECALS_API DrawLock {
 class RECALS_API RngGuard {
  public:
   explicit RngGuard(const RngState& state);
+  /// Warns if the outer state cannot be brought back.
   ~RngGuard();
+  /// Brings it back now, so that what goes wrong can be thrown. Throws c10::Error if the generator cannot be set.
+  void put_back();
   RngGuard(const RngGuard&) = delete;
   RngGuard& operator=(const RngGuard&) = delete;
 
  private:
   std::optional<DrawLock> lock_;
-  RngState outer_;
+  std::optional<RngState> outer_; ///< nothing once it is back
 };
 
 } // namespace recals

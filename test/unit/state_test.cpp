@@ -11,6 +11,8 @@
 #include <ATen/autocast_mode.h>
 
 #include "runtime/autocast_state.h"
+#include "runtime/backend_state.h"
+#include "runtime/checksum.h"
 #include "runtime/memory_tracker.h"
 #include "runtime/rng_state.h"
 
@@ -137,6 +139,126 @@ TEST(DrawLock, KeepsOtherThreadsAwayAndNotItsOwn) {
   one.join();
   two.join();
   EXPECT_FALSE(wrong);
+}
+
+TEST(RngState, AGuardPutsTheOuterStateBackOnceAndWhenItIsAsked) {
+  at::manual_seed(1);
+  const auto state = RngState::of(at::kCPU);
+  at::rand({3});
+  const auto outer = at::globalContext().defaultGenerator(at::kCPU).get_state();
+  {
+    RngGuard guard(state);
+    at::rand({5});
+    guard.put_back();
+    EXPECT_TRUE(at::equal(at::globalContext().defaultGenerator(at::kCPU).get_state(), outer));
+    at::rand({2});
+  }
+  EXPECT_FALSE(at::equal(at::globalContext().defaultGenerator(at::kCPU).get_state(), outer));
+}
+
+TEST(AutocastState, HasEveryDeviceTypeThatTorchCastsOn) {
+  at::autocast::set_autocast_enabled(at::kXPU, true);
+  at::autocast::set_autocast_dtype(at::kXPU, at::kBFloat16);
+  const auto inside = AutocastState::current();
+  at::autocast::set_autocast_enabled(at::kXPU, false);
+  at::autocast::set_autocast_dtype(at::kXPU, at::kHalf);
+  {
+    AutocastGuard guard(inside);
+    EXPECT_TRUE(at::autocast::is_autocast_enabled(at::kXPU));
+    EXPECT_EQ(at::autocast::get_autocast_dtype(at::kXPU), at::kBFloat16);
+  }
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kXPU));
+  EXPECT_EQ(at::autocast::get_autocast_dtype(at::kXPU), at::kHalf);
+  EXPECT_EQ(inside.text({at::kXPU}), " under autocast(xpu: bf16)");
+}
+
+/// Every switch set to something else, then put back.
+TEST(BackendState, AGuardSetsItAndPutsTheOuterStateBack) {
+  auto& context = at::globalContext();
+  const auto usual = BackendState::current();
+  context.setUserEnabledMkldnn(false);
+  context.setSDPUseFlash(false);
+  context.setSDPPriorityOrder({0, 1, 2, 3, 4});
+  context.setDeterministicAlgorithms(true, true);
+  context.setBenchmarkCuDNN(true);
+  context.setAllowBF16ReductionCuBLAS(false, false);
+  context.setFloat32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL, at::Float32Precision::BF16);
+  c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
+  const int threads = at::get_num_threads();
+  at::set_num_threads(threads + 1);
+  const auto other = BackendState::current();
+  EXPECT_FALSE(other == usual);
+  usual.set();
+  EXPECT_TRUE(BackendState::current() == usual);
+  EXPECT_TRUE(context.userEnabledMkldnn());
+  EXPECT_EQ(at::get_num_threads(), threads);
+  {
+    BackendGuard guard(other);
+    EXPECT_TRUE(BackendState::current() == other);
+    EXPECT_FALSE(context.userEnabledMkldnn());
+    EXPECT_EQ(context.sDPPriorityOrder()[0], at::SDPBackend::math);
+    EXPECT_TRUE(context.deterministicAlgorithmsWarnOnly());
+    EXPECT_EQ(context.allowBF16ReductionCuBLAS(), at::CuBLASReductionOption::DisallowReducedPrecisionDisallowSplitK);
+    EXPECT_EQ(context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL), at::Float32Precision::BF16);
+    EXPECT_EQ(c10::get_default_dtype_as_scalartype(), at::kDouble);
+    EXPECT_EQ(at::get_num_threads(), threads + 1);
+  }
+  EXPECT_TRUE(BackendState::current() == usual);
+}
+
+TEST(BackendState, ItsTextNamesWhatChoosesKernelsAndIsReadBack) {
+  auto& context = at::globalContext();
+  const auto usual = BackendState::current();
+  EXPECT_EQ(usual.text({at::kCPU, at::kCUDA}), "");
+  context.setUserEnabledMkldnn(false);
+  context.setUserEnabledCuDNN(false);
+  context.setSDPUseFlash(false);
+  context.setSDPUseCuDNN(false);
+  context.setDeterministicAlgorithms(true, false);
+  c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
+  at::set_num_threads(at::get_num_threads() + 1);
+  const auto other = BackendState::current();
+  usual.set();
+  const std::string cpu = " with oneDNN off, attention: math, deterministic algorithms, default dtype f64";
+  EXPECT_EQ(other.text({at::kCPU}), cpu);
+  const std::string both =
+      " with oneDNN off, cuDNN off, attention: efficient+math+overrideable, deterministic algorithms, default dtype "
+      "f64";
+  EXPECT_EQ(other.text({at::kCPU, at::kCUDA}), both);
+  for (const std::string inputs : {"(f32[2]@cpu)", "(f32[2]@cpu) under autocast(cpu: bf16)", "(\"a) with b\")"}) {
+    const auto [rest, state] = BackendState::parse(inputs + both);
+    EXPECT_EQ(rest, inputs);
+    ASSERT_TRUE(state);
+    EXPECT_EQ(state->text({at::kCPU, at::kCUDA}), both);
+    const auto [same, none] = BackendState::parse(inputs);
+    EXPECT_EQ(same, inputs);
+    EXPECT_FALSE(none);
+  }
+  EXPECT_THROW(BackendState::parse("(f32[2]@cpu) with something new"), c10::Error);
+}
+
+TEST(Checksum, DependsOnEachByteAndOnItsPlace) {
+  std::vector<char> bytes(75, 0);
+  std::vector<Checksum> seen{checksum_of(bytes.data(), bytes.size()), checksum_of(bytes.data(), bytes.size() - 1)};
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    for (const char value : {1, -1}) {
+      bytes[i] = value;
+      seen.push_back(checksum_of(bytes.data(), bytes.size()));
+      bytes[i] = 0;
+    }
+  }
+  for (size_t i = 0; i < seen.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      EXPECT_FALSE(seen[i] == seen[j]) << i << " and " << j;
+    }
+  }
+  EXPECT_TRUE(checksum_of(bytes.data(), bytes.size()) == seen.front());
+}
+
+TEST(Checksum, IsOfSmallStoragesOfTheCpu) {
+  EXPECT_TRUE(checksum_if_small(at::zeros({16 * 1024}, at::kFloat)));
+  EXPECT_FALSE(checksum_if_small(at::zeros({16 * 1024 + 1}, at::kFloat)));
+  EXPECT_FALSE(checksum_if_small(at::zeros({4}, at::TensorOptions().device(at::kMeta))));
 }
 
 TEST(AutocastState, AGuardSetsItAndPutsTheOuterStateBack) {

@@ -1,7 +1,7 @@
 #include "tools/recals-opt/planned_inputs.h"
 
 #include "passes/lower/lower.h"
-#include "runtime/autocast_state.h"
+#include "runtime/describe.h"
 #include "tools/recals-opt/errors.h"
 #include "tools/recals-opt/input_spec.h"
 
@@ -23,11 +23,15 @@ std::vector<c10::IValue> inputs_or_planned(
   for (size_t i = 1; i < schema.arguments().size(); ++i) {
     types.push_back(schema.arguments()[i].type());
   }
-  const auto [text, autocast] = AutocastState::parse(lowered_step(module).signature);
-  if (autocast) {
-    autocast->set();
+  const auto step = parse_step(lowered_step(module).signature);
+  if (step.autocast) {
+    step.autocast->set();
   }
-  const auto planned = value_of(text, c10::TupleType::create(std::move(types)), "the plan's inputs of " + method);
+  if (step.backend) {
+    step.backend->set();
+  }
+  const auto planned =
+      value_of(step.inputs, c10::TupleType::create(std::move(types)), "the plan's inputs of " + method);
   return planned.toTupleRef().elements().vec();
 }
 

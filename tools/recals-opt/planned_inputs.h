@@ -9,8 +9,8 @@
 
 namespace recals::opt {
 
-/// `texts`: as on the command line; none for a rewritten module stands for the inputs of its plan, whose autocast state is
-/// then set for this thread. Throws like arguments_of, and BadInput if there is no such method.
+/// `texts`: as on the command line; none for a rewritten module stands for the inputs of its plan, whose autocast state
+/// and backend switches are then set. Throws like arguments_of, and BadInput if there is no such method.
 std::vector<c10::IValue> inputs_or_planned(
     const torch::jit::Module& module,
     const std::string& method,
