@@ -163,9 +163,10 @@ struct Smallest {
 
 /// `without_pins`: bytes per device of the smallest plan that follows no MUST.
 [[noreturn]] void unreachable(
-    const plan::StepGraph& step,
+    const Analysis& analysis,
     const Smallest& smallest,
     const std::vector<int64_t>& without_pins) {
+  const auto& step = analysis.sizes.step;
   const auto& budgets = smallest.planned.budgets;
   const auto& peaks = smallest.planned.peak;
   std::map<std::string, int64_t> works;
@@ -190,13 +191,17 @@ struct Smallest {
       others += (others.empty() ? ", with " : ", ") + exact(bytes) + " on " + device;
     }
   }
+  const auto percent = plan::percent_for(peaks[worst], analysis.sizes.peak[worst]);
   throw BudgetUnreachable(
       "recals: no plan fits into " + exact(budgets[worst]) + " on " + step.devices[worst] +
           ". The smallest budget that works is " + exact(peaks[worst]) + others + "; what sets it is " +
           at_of(step, smallest.planned.plan.predicted.peak[worst]) + "." +
           (without_pins[worst] < peaks[worst] ? " Without the pins it would be " + exact(without_pins[worst]) + "."
-               : peaks[worst] <= smallest.floor[worst] ? " No plan can be below it."
-                                                       : ""),
+               : peaks[worst] <= smallest.floor[worst]
+               ? " No plan can be below it: that op, and what cannot be made again, take as much."
+               : "") +
+          (percent.empty() ? "" : " As a share of the plain step's peak, \"" + percent + "\" works;") +
+          " \"min\" asks for the smallest.",
       works,
       works_without_pins);
 }
@@ -242,10 +247,12 @@ Smallest smallest_plan(const Analysis& analysis, plan::Planner& planner, const s
   for (auto& budget : asked) {
     budget = budget == plan::kNoBudget ? budget : 0;
   }
-  const auto reason = std::get<plan::Infeasible>(planner.choose(asked));
-  auto choice = planner.choose(reason.smallest);
-  TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
-  Smallest smallest{try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets), {}};
+  auto choice = planner.choose(asked);
+  if (auto* nothing = std::get_if<plan::Plan>(&choice)) { // nothing is held where there is a limit
+    return {try_out(analysis, std::move(*nothing), budgets), std::vector<int64_t>(budgets.size(), 0)};
+  }
+  auto& reason = std::get<plan::Infeasible>(choice);
+  Smallest smallest{try_out(analysis, std::move(reason.plan), budgets), {}};
   for (const auto& point : reason.floor) {
     smallest.floor.push_back(point.bytes);
   }
@@ -277,43 +284,62 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
   auto budgets = budgets_of(options, step.devices, analysis.sizes.peak, analysis.module);
   plan::Planner planner(step);
+  std::optional<Smallest> smallest;
   if (std::find(budgets.begin(), budgets.end(), kSmallest) != budgets.end()) {
     // What the error for a budget of nothing would say, so that this number of bytes gives the same plan.
-    const auto smallest = smallest_plan(analysis, planner, budgets).planned.peak;
+    smallest = smallest_plan(analysis, planner, budgets);
     for (size_t d = 0; d < budgets.size(); ++d) {
-      budgets[d] = budgets[d] == kSmallest ? smallest[d] : budgets[d];
+      budgets[d] = budgets[d] == kSmallest ? smallest->planned.peak[d] : budgets[d];
     }
   }
   // A plan is run dry before it is trusted. Where the run needs more than the simulator said, the planner is asked again
-  // for so much less; the last resort is its smallest plan.
-  std::vector<int64_t> asked = budgets;
-  for (int attempt = 0; attempt < 4; ++attempt) {
+  // for so much less, and for twice as much less each time that this does not do. That ends at its smallest plan.
+  std::vector<int64_t> less(budgets.size(), 0);
+  while (true) {
+    auto asked = budgets;
+    for (size_t d = 0; d < budgets.size(); ++d) {
+      asked[d] = std::max<int64_t>(asked[d] - less[d], 0);
+    }
     auto choice = planner.choose(asked);
     auto* plan = std::get_if<plan::Plan>(&choice);
     if (plan == nullptr) {
       break;
     }
     auto planned = try_out(analysis, std::move(*plan), budgets);
-    const auto over = first_over(planned.peak, budgets);
-    if (!over) {
+    planned.given_away = less;
+    if (!first_over(planned.peak, budgets)) {
       return planned;
     }
     for (size_t d = 0; d < budgets.size(); ++d) {
-      if (planned.peak[d] > budgets[d]) {
-        asked[d] -= planned.peak[d] - budgets[d];
-      }
+      const int64_t over = planned.peak[d] - budgets[d];
+      less[d] = over > 0 ? std::max(over, 2 * less[d]) : less[d];
     }
   }
-  auto smallest = smallest_plan(analysis, planner, budgets);
-  const auto& peaks = smallest.planned.peak;
-  if (first_over(peaks, budgets)) {
-    unreachable(step, smallest, has_must(step) ? smallest_peaks_without_pins(analysis, budgets) : peaks);
+  if (!smallest) {
+    smallest = smallest_plan(analysis, planner, budgets);
   }
-  return std::move(smallest.planned);
+  auto& planned = smallest->planned;
+  planned.budgets = budgets;
+  if (first_over(planned.peak, budgets)) {
+    unreachable(
+        analysis, *smallest, has_must(step) ? smallest_peaks_without_pins(analysis, budgets) : planned.peak);
+  }
+  planned.given_away = less;
+  return std::move(planned);
 }
 
 std::vector<std::string> warnings_of(const Planned& planned) {
   std::vector<std::string> warnings;
+  for (size_t d = 0; d < planned.given_away.size(); ++d) {
+    // Less than that is what the planner's own levels lie apart.
+    if (planned.given_away[d] > planned.budgets[d] / 100) {
+      warnings.push_back(
+          "recals: plans for " + exact(planned.budgets[d]) + " on " + planned.sizes.step.devices[d] +
+          " take more when they are run dry than the planner counts, so this one was made for " +
+          exact(planned.budgets[d] - planned.given_away[d]) +
+          ". It keeps the budget, but may recompute more than it has to; a larger budget may cost less time.");
+    }
+  }
   for (size_t d = 0; d < planned.budgets.size(); ++d) {
     const auto overlap = planned.budgets[d] == plan::kNoBudget ? "" : overlap_in_words(planned.sizes, d);
     if (!overlap.empty()) {

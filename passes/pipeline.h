@@ -71,6 +71,9 @@ struct Planned {
   std::shared_ptr<torch::jit::Graph> graph; ///< the flat graph with boundaries
   std::vector<int64_t> peak; ///< bytes per device, of the dry run under the plan
   std::vector<int64_t> simulated_peak; ///< bytes per device, what the planner's simulator said
+  /// Bytes per device by which the plan was made for less than the budget, because plans for all of it were above it when
+  /// they were run dry.
+  std::vector<int64_t> given_away;
   DryRun sizes; ///< of that run
 };
 

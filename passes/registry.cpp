@@ -243,11 +243,13 @@ plan::ParetoCurve pareto_of(const Job& job, const std::string& device) {
       c10::Join(", ", step.devices));
   const auto d = device.empty() ? 0 : static_cast<int>(found - step.devices.begin());
   auto curve = plan::pareto(step, d);
-  // No plan counts that was not seen to fit. What is nearest to the edge is what the simulator may be short of.
-  while (curve.points.size() > 1 &&
-         peak_run_dry(*job.analysis, curve.points.back().choices)[d] > curve.points.back().peak) {
-    curve.points.pop_back();
-  }
+  // The last one is the plan that "min" stands for: it has the bytes that were seen in its dry run. What is above it by
+  // the simulator alone does not count.
+  auto last = std::move(curve.points.back());
+  curve.points.pop_back();
+  last.peak = peak_run_dry(*job.analysis, last.choices)[d];
+  std::erase_if(curve.points, [&](const auto& point) { return point.peak <= last.peak; });
+  curve.points.push_back(std::move(last));
   return curve;
 }
 
