@@ -4,6 +4,7 @@
 
 #include "passes/boundaries/boundaries.h"
 #include "passes/budgets.h"
+#include "passes/graph/functionalise.h"
 #include "passes/lower/lower.h"
 #include "passes/meta/meta_kernels.h"
 #include "passes/plan/pins.h"
@@ -122,6 +123,12 @@ void size_step(
       profile ? measure_nodes(analysis.flat.graph, module._ivalue(), inputs) : std::vector<double>();
   analysis.sizes = sizes_of(analysis, analysis.program, analysis.twin.value);
   keep_draws(analysis.sizes, *analysis.program, options.rng);
+  analysis.in_place.reset();
+  const auto graph = analysis.flat.graph->copy();
+  if (put_in_place(*graph, analysis.flat.in_place)) {
+    const auto program = compile_for_meta(graph, devices);
+    analysis.in_place = {program, sizes_of(analysis, program, analysis.twin.value)};
+  }
 }
 
 Analysis analyse(
@@ -191,13 +198,19 @@ struct Smallest {
       others += (others.empty() ? ", with " : ", ") + exact(bytes) + " on " + device;
     }
   }
-  const auto percent = plan::percent_for(peaks[worst], analysis.sizes.peak[worst]);
+  const auto& target = analysis.targets.at(worst);
+  const int64_t margin = target.is_cuda() ? target.workspace_margin : 0;
+  const std::string from_margin = margin > peaks[worst] / 4
+      ? " Of that, " + exact(margin) +
+          " are what cuBLAS and cuDNN are taken to allocate within a call; workspace_margin= says that they take less."
+      : "";
+  const auto percent = plan::percent_for(peaks[worst], analysis.plain_sizes().peak[worst]);
   throw BudgetUnreachable(
       "recals: no plan fits into " + exact(budgets[worst]) + " on " + step.devices[worst] +
           ". The smallest budget that works is " + exact(peaks[worst]) + others + "; what sets it is " +
-          at_of(step, smallest.planned.plan.predicted.peak[worst]) + "." +
+          at_of(step, smallest.planned.plan.predicted.peak[worst]) + "." + from_margin +
           (without_pins[worst] < peaks[worst] ? " Without the pins it would be " + exact(without_pins[worst]) + "."
-               : peaks[worst] <= smallest.floor[worst]
+               : peaks[worst] <= smallest.floor[worst] && !analysis.in_place
                ? " No plan can be below it: that op, and what cannot be made again, take as much."
                : "") +
           (percent.empty() ? "" : " As a share of the plain step's peak, \"" + percent + "\" works;") +
@@ -216,6 +229,41 @@ void take_peak(const Analysis& analysis, Planned& planned) {
   }
 }
 
+/// Of what the module makes in place, what the plan leaves alone: neither it nor what it overwrites is made again or read
+/// by what is.
+std::unordered_set<std::string> stays_in_place(const Analysis& analysis, const plan::Plan& plan) {
+  const auto& step = analysis.sizes.step;
+  const auto& replayed = plan.predicted.replayed;
+  std::vector<bool> left_alone;
+  for (const auto& choice : plan.choices) {
+    left_alone.push_back(choice.fate == plan::Fate::Keep);
+  }
+  for (size_t i = 0; i < replayed.size(); ++i) {
+    const auto& node = step.nodes[replayed[i]];
+    for (const auto* storages : {&node.reads, &node.writes, &node.recipe.reads}) {
+      for (const int storage : *storages) {
+        left_alone[storage] = false;
+      }
+    }
+  }
+  std::unordered_set<std::string> names;
+  for (const auto& node : analysis.program->nodes) {
+    if (node.outputs.size() != 1 || node.arguments.empty() || node.arguments[0].reg < 0) {
+      continue;
+    }
+    const auto* value = analysis.program->registers[node.outputs[0]].value;
+    if (value == nullptr || analysis.flat.in_place.count(value->debugName()) == 0) {
+      continue;
+    }
+    const int made = analysis.sizes.register_storage[node.outputs[0]];
+    const int overwritten = analysis.sizes.register_storage[node.arguments[0].reg];
+    if (made >= 0 && overwritten >= 0 && left_alone[made] && left_alone[overwritten]) {
+      names.insert(value->debugName());
+    }
+  }
+  return names;
+}
+
 /// The plan in the graph, run dry.
 Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int64_t>& budgets) {
   Planned planned;
@@ -224,6 +272,7 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
     planned.simulated_peak.push_back(point.bytes);
   }
   planned.graph = analysis.flat.graph->copy();
+  put_in_place(*planned.graph, stays_in_place(analysis, plan));
   const auto numbering = compile_for_meta(planned.graph, analysis.flat.devices);
   insert_boundaries(planned.graph, *numbering, analysis.sizes, plan);
   planned.plan = std::move(plan);
@@ -241,6 +290,24 @@ std::optional<size_t> first_over(const std::vector<int64_t>& peaks, const std::v
   return std::nullopt;
 }
 
+bool has_policy(const plan::StepGraph& step) {
+  return std::any_of(step.storages.begin(), step.storages.end(), [](const plan::Storage& storage) {
+    return storage.policy != plan::Policy::None;
+  });
+}
+
+/// The step as the module writes it takes less than the planner knows of if it has ops in place. It is the plan if it
+/// fits, unless policies ask for something else.
+std::optional<Planned> plain_step_in_place(
+    const Analysis& analysis,
+    const std::vector<int64_t>& limits,
+    const std::vector<int64_t>& budgets) {
+  if (!analysis.in_place || has_policy(analysis.sizes.step) || first_over(analysis.in_place->sizes.peak, limits)) {
+    return std::nullopt;
+  }
+  return try_out(analysis, plan::keep_all(analysis.sizes.step), budgets);
+}
+
 /// As little as possible wherever there is a limit, run dry. `planner`: of the analysis' step, or of one with other policies.
 Smallest smallest_plan(const Analysis& analysis, plan::Planner& planner, const std::vector<int64_t>& budgets) {
   auto asked = budgets;
@@ -255,6 +322,13 @@ Smallest smallest_plan(const Analysis& analysis, plan::Planner& planner, const s
   Smallest smallest{try_out(analysis, std::move(reason.plan), budgets), {}};
   for (const auto& point : reason.floor) {
     smallest.floor.push_back(point.bytes);
+  }
+  auto limits = smallest.planned.peak;
+  for (size_t d = 0; d < budgets.size(); ++d) {
+    limits[d] = budgets[d] == plan::kNoBudget ? plan::kNoBudget : limits[d];
+  }
+  if (auto plain = plain_step_in_place(analysis, limits, budgets)) {
+    smallest.planned = std::move(*plain);
   }
   return smallest;
 }
@@ -282,7 +356,7 @@ std::vector<int64_t> peak_run_dry(const Analysis& analysis, std::vector<plan::Ch
 
 Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
-  auto budgets = budgets_of(options, step.devices, analysis.sizes.peak, analysis.module);
+  auto budgets = budgets_of(options, step.devices, analysis.plain_sizes().peak, analysis.module);
   plan::Planner planner(step);
   std::optional<Smallest> smallest;
   if (std::find(budgets.begin(), budgets.end(), kSmallest) != budgets.end()) {
@@ -291,6 +365,9 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
     for (size_t d = 0; d < budgets.size(); ++d) {
       budgets[d] = budgets[d] == kSmallest ? smallest->planned.peak[d] : budgets[d];
     }
+  }
+  if (auto plain = plain_step_in_place(analysis, budgets, budgets)) {
+    return std::move(*plain);
   }
   // A plan is run dry before it is trusted. Where the run needs more than the simulator said, the planner is asked again
   // for so much less, and for twice as much less each time that this does not do. That ends at its smallest plan.
@@ -394,17 +471,18 @@ std::vector<int64_t> bytes_of_numbers(const Program& program, const std::vector<
 } // namespace
 
 Report report_of(const Analysis& analysis) {
+  const auto& sizes = analysis.plain_sizes();
   if (analysis.flat.devices.number_of(c10::kCPU) < 0) {
-    return make_report(analysis.sizes); // the numbers stay on the host
+    return make_report(sizes); // the numbers stay on the host
   }
-  return make_report(analysis.sizes, bytes_of_numbers(*analysis.program, analysis.sizes.differentiable));
+  return make_report(sizes, bytes_of_numbers(*analysis.program, sizes.differentiable));
 }
 
 Report report_of(const Analysis& analysis, const Planned& planned) {
   auto report = make_report(planned.sizes);
   for (size_t d = 0; d < report.devices.size(); ++d) {
     auto& device = report.devices[d];
-    device.plain_peak = analysis.sizes.peak.at(d);
+    device.plain_peak = analysis.plain_sizes().peak.at(d);
     if (planned.budgets.at(d) != plan::kNoBudget) {
       device.budget = planned.budgets[d];
     }

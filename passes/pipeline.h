@@ -3,6 +3,7 @@
 /// What the passes by name (passes/registry.h) are made of, and the whole way as one call.
 
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -27,7 +28,18 @@ struct Analysis {
   std::vector<double> measured_seconds; ///< per node of `program`, if the nodes were measured
   TargetOptions target;
   std::vector<Target> targets; ///< per device of `flat.devices`
-  DryRun sizes; ///< of the plain step
+  DryRun sizes; ///< of the step of `flat.graph`, which plans are made for
+  /// The plain step, where it is another: with `flat.in_place` in place.
+  struct InPlace {
+    std::shared_ptr<const Program> program; ///< for meta
+    DryRun sizes;
+  };
+  std::optional<InPlace> in_place;
+
+  /// Of the plain step.
+  const DryRun& plain_sizes() const {
+    return in_place ? in_place->sizes : sizes;
+  }
 };
 
 /// passes/graph alone: the graph, without sizes. `inputs`: the arguments of `method` after self. Throws c10::Error for
