@@ -200,10 +200,9 @@ struct Smallest {
   }
   const auto& target = analysis.targets.at(worst);
   const int64_t margin = target.is_cuda() ? target.workspace_margin : 0;
-  const std::string from_margin = margin > peaks[worst] / 4
-      ? " Of that, " + exact(margin) +
+  const std::string from_margin = margin > peaks[worst] / 4 ? " Of that, " + exact(margin) +
           " are what cuBLAS and cuDNN are taken to allocate within a call; workspace_margin= says that they take less."
-      : "";
+                                                            : "";
   const auto percent = plan::percent_for(peaks[worst], analysis.plain_sizes().peak[worst]);
   throw BudgetUnreachable(
       "recals: no plan fits into " + exact(budgets[worst]) + " on " + step.devices[worst] +
@@ -398,11 +397,19 @@ Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   auto& planned = smallest->planned;
   planned.budgets = budgets;
   if (first_over(planned.peak, budgets)) {
-    unreachable(
-        analysis, *smallest, has_must(step) ? smallest_peaks_without_pins(analysis, budgets) : planned.peak);
+    unreachable(analysis, *smallest, has_must(step) ? smallest_peaks_without_pins(analysis, budgets) : planned.peak);
   }
   planned.given_away = less;
   return std::move(planned);
+}
+
+std::string json_of(const Analysis& analysis, const Planned& planned) {
+  const auto& plain = analysis.plain_sizes();
+  return plan::to_json(
+      analysis.sizes.step,
+      planned.plan,
+      planned.budgets,
+      analysis.in_place ? std::optional(plan::PlainStep{plain.peak, plain.held}) : std::nullopt);
 }
 
 std::vector<std::string> warnings_of(const Planned& planned) {

@@ -92,6 +92,9 @@ struct Planned {
 /// Throws BudgetUnreachable, BadBudget.
 Planned plan_step(const Analysis& analysis, const StepOptions& options);
 
+/// The plan as JSON (passes/plan/plan_json.h).
+std::string json_of(const Analysis& analysis, const Planned& planned);
+
 /// Bytes per device that the analysed step holds at most with these choices (one per storage), run dry.
 std::vector<int64_t> peak_run_dry(const Analysis& analysis, std::vector<plan::Choice> choices);
 

@@ -90,8 +90,7 @@ bool run_lower(Job& job, const PassOptions&) {
   measure_changes(job);
   auto flat = job.analysis->flat;
   flat.graph = job.graph;
-  job.module = lower(
-      job.module, job.method, flat, plan::to_json(job.analysis->sizes.step, job.planned->plan, job.planned->budgets));
+  job.module = lower(job.module, job.method, flat, json_of(*job.analysis, *job.planned));
   job.graph = nullptr;
   return true;
 }

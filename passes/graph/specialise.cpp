@@ -226,7 +226,11 @@ class Specialiser {
   }
 
   /// Runs an op that stands for a part of `source`. Returns its results; a list of tensors is one result.
-  std::vector<IValue> instead(const Node* source, c10::Symbol kind, const std::vector<IValue>& arguments, size_t results) {
+  std::vector<IValue> instead(
+      const Node* source,
+      c10::Symbol kind,
+      const std::vector<IValue>& arguments,
+      size_t results) {
     auto* node = instead_->create(kind, results);
     node->setSourceRange(source->sourceRange());
     for (const auto& argument : arguments) {
@@ -262,8 +266,7 @@ class Specialiser {
       return false;
     }
     const c10::Device device = node->kind() == cpu ? c10::kCPU : c10::kCUDA;
-    get(node->output()) =
-        instead(node, c10::aten::to, {get(node->input()), device, IValue(), false, false}, 1).front();
+    get(node->output()) = instead(node, c10::aten::to, {get(node->input()), device, IValue(), false, false}, 1).front();
     return true;
   }
 

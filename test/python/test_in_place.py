@@ -118,9 +118,7 @@ def test_an_op_in_place_whose_derivative_is_its_own_has_a_twin_of_its_own() -> N
     """The derivative of elu_ reads the result, in other roundings than that of elu, which reads the input."""
     x = torch.linspace(-3, 3, 1001).requires_grad_()
     for twin, op in ((torch.ops.recals.elu, F.elu), (torch.ops.recals.selu, F.selu), (torch.ops.recals.celu, F.celu)):
-        ((of_twin,), (in_place,)) = (
-            torch.autograd.grad(y.sum(), x) for y in (twin(x), op(x.clone(), inplace=True))
-        )
+        ((of_twin,), (in_place,)) = (torch.autograd.grad(y.sum(), x) for y in (twin(x), op(x.clone(), inplace=True)))
         assert torch.equal(of_twin, in_place)
 
 
@@ -133,7 +131,9 @@ def test_every_derivative_of_an_op_in_place_is_that_of_its_twin() -> None:
         needs = [a for a in schema.arguments[1:] if not a.has_default_value()]
         if not schema.name.startswith("aten::") or not name.endswith("_") or name.endswith("__") or needs:
             continue
-        write = schema.arguments and schema.arguments[0].alias_info is not None and schema.arguments[0].alias_info.is_write
+        write = (
+            schema.arguments and schema.arguments[0].alias_info is not None and schema.arguments[0].alias_info.is_write
+        )
         twin, op = getattr(torch.ops.aten, name[:-1], None), getattr(torch.ops.aten, name)
         if not write or twin is None or "rand" in name or "Generator" in str(schema):
             continue

@@ -89,7 +89,8 @@ def test_a_budget_that_is_too_small_says_what_works() -> None:
         recals.optimize(scripted, x, "10%")
     text = str(error.value)
     percent = re.search(r'"([\d.]+%)" works', text)
-    assert percent and '"min"' in text, text
+    assert percent, text
+    assert '"min"' in text
     recals.optimize(scripted, x, percent.group(1))
     with pytest.raises(recals.BudgetError):
         recals.optimize(scripted, x, f"{float(percent.group(1)[:-1]) - 0.2:.1f}%")
