@@ -4,6 +4,7 @@
 
 #include "passes/boundaries/boundaries.h"
 #include "passes/budgets.h"
+#include "passes/graph/functionalise.h"
 #include "passes/lower/lower.h"
 #include "passes/measure/measure.h"
 #include "passes/meta/meta_kernels.h"
@@ -144,6 +145,12 @@ void size_step(
       profile ? measure_nodes(analysis.flat.graph, module._ivalue(), inputs) : std::vector<double>();
   analysis.sizes = sizes_of(analysis, analysis.program, analysis.twin.value);
   keep_draws(analysis.sizes, *analysis.program, options.rng);
+  analysis.in_place.reset();
+  const auto graph = analysis.flat.graph->copy();
+  if (put_in_place(*graph, analysis.flat.in_place)) {
+    const auto program = compile_for_meta(graph, devices);
+    analysis.in_place = {program, sizes_of(analysis, program, analysis.twin.value)};
+  }
 }
 
 Analysis analyse(
@@ -185,9 +192,10 @@ struct Smallest {
 
 /// `without_pins`: bytes per device of the smallest plan that follows no MUST.
 [[noreturn]] void unreachable(
-    const plan::StepGraph& step,
+    const Analysis& analysis,
     const Smallest& smallest,
     const std::vector<int64_t>& without_pins) {
+  const auto& step = analysis.sizes.step;
   const auto& budgets = smallest.planned.budgets;
   const auto& peaks = smallest.planned.peak;
   std::map<std::string, int64_t> works;
@@ -212,13 +220,22 @@ struct Smallest {
       others += (others.empty() ? ", with " : ", ") + exact(bytes) + " on " + device;
     }
   }
+  const auto& target = analysis.targets.at(worst);
+  const int64_t margin = target.is_cuda() ? target.workspace_margin : 0;
+  const std::string from_margin = margin > peaks[worst] / 4 ? " Of that, " + exact(margin) +
+          " are what cuBLAS and cuDNN are taken to allocate within a call; workspace_margin= says that they take less."
+                                                            : "";
+  const auto percent = plan::percent_for(peaks[worst], analysis.plain_sizes().peak[worst]);
   throw BudgetUnreachable(
       "recals: no plan fits into " + exact(budgets[worst]) + " on " + step.devices[worst] +
           ". The smallest budget that works is " + exact(peaks[worst]) + others + "; what sets it is " +
-          at_of(step, smallest.planned.plan.predicted.peak[worst]) + "." +
+          at_of(step, smallest.planned.plan.predicted.peak[worst]) + "." + from_margin +
           (without_pins[worst] < peaks[worst] ? " Without the pins it would be " + exact(without_pins[worst]) + "."
-               : peaks[worst] <= smallest.floor[worst] ? " No plan can be below it."
-                                                       : ""),
+               : peaks[worst] <= smallest.floor[worst] && !analysis.in_place
+               ? " No plan can be below it: that op, and what cannot be made again, take as much."
+               : "") +
+          (percent.empty() ? "" : " As a share of the plain step's peak, \"" + percent + "\" works;") +
+          " \"min\" asks for the smallest.",
       works,
       works_without_pins);
 }
@@ -233,6 +250,41 @@ void take_peak(const Analysis& analysis, Planned& planned) {
   }
 }
 
+/// Of what the module makes in place, what the plan leaves alone: neither it nor what it overwrites is made again or read
+/// by what is.
+std::unordered_set<std::string> stays_in_place(const Analysis& analysis, const plan::Plan& plan) {
+  const auto& step = analysis.sizes.step;
+  const auto& replayed = plan.predicted.replayed;
+  std::vector<bool> left_alone;
+  for (const auto& choice : plan.choices) {
+    left_alone.push_back(choice.fate == plan::Fate::Keep);
+  }
+  for (size_t i = 0; i < replayed.size(); ++i) {
+    const auto& node = step.nodes[replayed[i]];
+    for (const auto* storages : {&node.reads, &node.writes, &node.recipe.reads}) {
+      for (const int storage : *storages) {
+        left_alone[storage] = false;
+      }
+    }
+  }
+  std::unordered_set<std::string> names;
+  for (const auto& node : analysis.program->nodes) {
+    if (node.outputs.size() != 1 || node.arguments.empty() || node.arguments[0].reg < 0) {
+      continue;
+    }
+    const auto* value = analysis.program->registers[node.outputs[0]].value;
+    if (value == nullptr || analysis.flat.in_place.count(value->debugName()) == 0) {
+      continue;
+    }
+    const int made = analysis.sizes.register_storage[node.outputs[0]];
+    const int overwritten = analysis.sizes.register_storage[node.arguments[0].reg];
+    if (made >= 0 && overwritten >= 0 && left_alone[made] && left_alone[overwritten]) {
+      names.insert(value->debugName());
+    }
+  }
+  return names;
+}
+
 /// The plan in the graph, run dry.
 Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int64_t>& budgets) {
   Planned planned;
@@ -241,6 +293,7 @@ Planned try_out(const Analysis& analysis, plan::Plan plan, const std::vector<int
     planned.simulated_peak.push_back(point.bytes);
   }
   planned.graph = analysis.flat.graph->copy();
+  put_in_place(*planned.graph, stays_in_place(analysis, plan));
   const auto numbering = compile_for_meta(planned.graph, analysis.flat.devices);
   insert_boundaries(planned.graph, *numbering, analysis.sizes, plan);
   planned.plan = std::move(plan);
@@ -258,18 +311,45 @@ std::optional<size_t> first_over(const std::vector<int64_t>& peaks, const std::v
   return std::nullopt;
 }
 
+bool has_policy(const plan::StepGraph& step) {
+  return std::any_of(step.storages.begin(), step.storages.end(), [](const plan::Storage& storage) {
+    return storage.policy != plan::Policy::None;
+  });
+}
+
+/// The step as the module writes it takes less than the planner knows of if it has ops in place. It is the plan if it
+/// fits, unless policies ask for something else.
+std::optional<Planned> plain_step_in_place(
+    const Analysis& analysis,
+    const std::vector<int64_t>& limits,
+    const std::vector<int64_t>& budgets) {
+  if (!analysis.in_place || has_policy(analysis.sizes.step) || first_over(analysis.in_place->sizes.peak, limits)) {
+    return std::nullopt;
+  }
+  return try_out(analysis, plan::keep_all(analysis.sizes.step), budgets);
+}
+
 /// As little as possible wherever there is a limit, run dry. `planner`: of the analysis' step, or of one with other policies.
 Smallest smallest_plan(const Analysis& analysis, plan::Planner& planner, const std::vector<int64_t>& budgets) {
   auto asked = budgets;
   for (auto& budget : asked) {
     budget = budget == plan::kNoBudget ? budget : 0;
   }
-  const auto reason = std::get<plan::Infeasible>(planner.choose(asked));
-  auto choice = planner.choose(reason.smallest);
-  TORCH_CHECK(std::holds_alternative<plan::Plan>(choice), "recals: the smallest plan could not be made");
-  Smallest smallest{try_out(analysis, std::move(std::get<plan::Plan>(choice)), budgets), {}};
+  auto choice = planner.choose(asked);
+  if (auto* nothing = std::get_if<plan::Plan>(&choice)) { // nothing is held where there is a limit
+    return {try_out(analysis, std::move(*nothing), budgets), std::vector<int64_t>(budgets.size(), 0)};
+  }
+  auto& reason = std::get<plan::Infeasible>(choice);
+  Smallest smallest{try_out(analysis, std::move(reason.plan), budgets), {}};
   for (const auto& point : reason.floor) {
     smallest.floor.push_back(point.bytes);
+  }
+  auto limits = smallest.planned.peak;
+  for (size_t d = 0; d < budgets.size(); ++d) {
+    limits[d] = budgets[d] == plan::kNoBudget ? plan::kNoBudget : limits[d];
+  }
+  if (auto plain = plain_step_in_place(analysis, limits, budgets)) {
+    smallest.planned = std::move(*plain);
   }
   return smallest;
 }
@@ -297,45 +377,75 @@ std::vector<int64_t> peak_run_dry(const Analysis& analysis, std::vector<plan::Ch
 
 Planned plan_step(const Analysis& analysis, const StepOptions& options) {
   const auto& step = analysis.sizes.step;
-  auto budgets = budgets_of(options, step.devices, analysis.sizes.peak, analysis.module);
+  auto budgets = budgets_of(options, step.devices, analysis.plain_sizes().peak, analysis.module);
   plan::Planner planner(step);
+  std::optional<Smallest> smallest;
   if (std::find(budgets.begin(), budgets.end(), kSmallest) != budgets.end()) {
     // What the error for a budget of nothing would say, so that this number of bytes gives the same plan.
-    const auto smallest = smallest_plan(analysis, planner, budgets).planned.peak;
+    smallest = smallest_plan(analysis, planner, budgets);
     for (size_t d = 0; d < budgets.size(); ++d) {
-      budgets[d] = budgets[d] == kSmallest ? smallest[d] : budgets[d];
+      budgets[d] = budgets[d] == kSmallest ? smallest->planned.peak[d] : budgets[d];
     }
   }
+  if (auto plain = plain_step_in_place(analysis, budgets, budgets)) {
+    return std::move(*plain);
+  }
   // A plan is run dry before it is trusted. Where the run needs more than the simulator said, the planner is asked again
-  // for so much less; the last resort is its smallest plan.
-  std::vector<int64_t> asked = budgets;
-  for (int attempt = 0; attempt < 4; ++attempt) {
+  // for so much less, and for twice as much less each time that this does not do. That ends at its smallest plan.
+  std::vector<int64_t> less(budgets.size(), 0);
+  while (true) {
+    auto asked = budgets;
+    for (size_t d = 0; d < budgets.size(); ++d) {
+      asked[d] = std::max<int64_t>(asked[d] - less[d], 0);
+    }
     auto choice = planner.choose(asked);
     auto* plan = std::get_if<plan::Plan>(&choice);
     if (plan == nullptr) {
       break;
     }
     auto planned = try_out(analysis, std::move(*plan), budgets);
-    const auto over = first_over(planned.peak, budgets);
-    if (!over) {
+    planned.given_away = less;
+    if (!first_over(planned.peak, budgets)) {
       return planned;
     }
     for (size_t d = 0; d < budgets.size(); ++d) {
-      if (planned.peak[d] > budgets[d]) {
-        asked[d] -= planned.peak[d] - budgets[d];
-      }
+      const int64_t over = planned.peak[d] - budgets[d];
+      less[d] = over > 0 ? std::max(over, 2 * less[d]) : less[d];
     }
   }
-  auto smallest = smallest_plan(analysis, planner, budgets);
-  const auto& peaks = smallest.planned.peak;
-  if (first_over(peaks, budgets)) {
-    unreachable(step, smallest, has_must(step) ? smallest_peaks_without_pins(analysis, budgets) : peaks);
+  if (!smallest) {
+    smallest = smallest_plan(analysis, planner, budgets);
   }
-  return std::move(smallest.planned);
+  auto& planned = smallest->planned;
+  planned.budgets = budgets;
+  if (first_over(planned.peak, budgets)) {
+    unreachable(analysis, *smallest, has_must(step) ? smallest_peaks_without_pins(analysis, budgets) : planned.peak);
+  }
+  planned.given_away = less;
+  return std::move(planned);
+}
+
+std::string json_of(const Analysis& analysis, const Planned& planned) {
+  const auto& plain = analysis.plain_sizes();
+  return plan::to_json(
+      analysis.sizes.step,
+      planned.plan,
+      planned.budgets,
+      analysis.in_place ? std::optional(plan::PlainStep{plain.peak, plain.held}) : std::nullopt);
 }
 
 std::vector<std::string> warnings_of(const Planned& planned) {
   std::vector<std::string> warnings;
+  for (size_t d = 0; d < planned.given_away.size(); ++d) {
+    // Less than that is what the planner's own levels lie apart.
+    if (planned.given_away[d] > planned.budgets[d] / 100) {
+      warnings.push_back(
+          "recals: plans for " + exact(planned.budgets[d]) + " on " + planned.sizes.step.devices[d] +
+          " take more when they are run dry than the planner counts, so this one was made for " +
+          exact(planned.budgets[d] - planned.given_away[d]) +
+          ". It keeps the budget, but may recompute more than it has to; a larger budget may cost less time.");
+    }
+  }
   for (size_t d = 0; d < planned.budgets.size(); ++d) {
     const auto overlap = planned.budgets[d] == plan::kNoBudget ? "" : overlap_in_words(planned.sizes, d);
     if (!overlap.empty()) {
@@ -390,17 +500,18 @@ std::vector<int64_t> bytes_of_numbers(const Program& program, const std::vector<
 } // namespace
 
 Report report_of(const Analysis& analysis) {
+  const auto& sizes = analysis.plain_sizes();
   if (analysis.flat.devices.number_of(c10::kCPU) < 0) {
-    return make_report(analysis.sizes); // the numbers stay on the host
+    return make_report(sizes); // the numbers stay on the host
   }
-  return make_report(analysis.sizes, bytes_of_numbers(*analysis.program, analysis.sizes.differentiable));
+  return make_report(sizes, bytes_of_numbers(*analysis.program, sizes.differentiable));
 }
 
 Report report_of(const Analysis& analysis, const Planned& planned) {
   auto report = make_report(planned.sizes);
   for (size_t d = 0; d < report.devices.size(); ++d) {
     auto& device = report.devices[d];
-    device.plain_peak = analysis.sizes.peak.at(d);
+    device.plain_peak = analysis.plain_sizes().peak.at(d);
     if (planned.budgets.at(d) != plan::kNoBudget) {
       device.budget = planned.budgets[d];
     }

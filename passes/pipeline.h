@@ -3,6 +3,7 @@
 /// What the passes by name (passes/registry.h) are made of, and the whole way as one call.
 
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -28,7 +29,18 @@ struct Analysis {
   TargetOptions target;
   std::vector<Target> targets; ///< per device of `flat.devices`
   bool measured = false; ///< scratch memory of CPU kernels is measured, where it can be
-  DryRun sizes; ///< of the plain step
+  DryRun sizes; ///< of the step of `flat.graph`, which plans are made for
+  /// The plain step, where it is another: with `flat.in_place` in place.
+  struct InPlace {
+    std::shared_ptr<const Program> program; ///< for meta
+    DryRun sizes;
+  };
+  std::optional<InPlace> in_place;
+
+  /// Of the plain step.
+  const DryRun& plain_sizes() const {
+    return in_place ? in_place->sizes : sizes;
+  }
 };
 
 /// passes/graph alone: the graph, without sizes. `inputs`: the arguments of `method` after self. Throws c10::Error for
@@ -72,11 +84,17 @@ struct Planned {
   std::shared_ptr<torch::jit::Graph> graph; ///< the flat graph with boundaries
   std::vector<int64_t> peak; ///< bytes per device, of the dry run under the plan
   std::vector<int64_t> simulated_peak; ///< bytes per device, what the planner's simulator said
+  /// Bytes per device by which the plan was made for less than the budget, because plans for all of it were above it when
+  /// they were run dry.
+  std::vector<int64_t> given_away;
   DryRun sizes; ///< of that run
 };
 
 /// Throws BudgetUnreachable, BadBudget.
 Planned plan_step(const Analysis& analysis, const StepOptions& options);
+
+/// The plan as JSON (passes/plan/plan_json.h).
+std::string json_of(const Analysis& analysis, const Planned& planned);
 
 /// Bytes per device that the analysed step holds at most with these choices (one per storage), run dry.
 std::vector<int64_t> peak_run_dry(const Analysis& analysis, std::vector<plan::Choice> choices);

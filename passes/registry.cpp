@@ -90,8 +90,7 @@ bool run_lower(Job& job, const PassOptions&) {
   measure_changes(job);
   auto flat = job.analysis->flat;
   flat.graph = job.graph;
-  job.module = lower(
-      job.module, job.method, flat, plan::to_json(job.analysis->sizes.step, job.planned->plan, job.planned->budgets));
+  job.module = lower(job.module, job.method, flat, json_of(*job.analysis, *job.planned));
   job.graph = nullptr;
   return true;
 }
@@ -243,10 +242,22 @@ plan::ParetoCurve pareto_of(const Job& job, const std::string& device) {
       c10::Join(", ", step.devices));
   const auto d = device.empty() ? 0 : static_cast<int>(found - step.devices.begin());
   auto curve = plan::pareto(step, d);
-  // No plan counts that was not seen to fit. What is nearest to the edge is what the simulator may be short of.
-  while (curve.points.size() > 1 &&
-         peak_run_dry(*job.analysis, curve.points.back().choices)[d] > curve.points.back().peak) {
-    curve.points.pop_back();
+  // The last one is the plan that "min" stands for: it has the bytes that were seen in its dry run. What is above it by
+  // the simulator alone does not count.
+  auto last = std::move(curve.points.back());
+  curve.points.pop_back();
+  last.peak = peak_run_dry(*job.analysis, last.choices)[d];
+  std::erase_if(curve.points, [&](const auto& point) { return point.peak <= last.peak; });
+  curve.points.push_back(std::move(last));
+  const bool free = std::none_of(
+      step.storages.begin(), step.storages.end(), [](const auto& s) { return s.policy != plan::Policy::None; });
+  if (const auto& plain = job.analysis->in_place; plain && free) {
+    // The plain step takes less than its ops would out of place.
+    curve.plain_peak = plain->sizes.peak[d];
+    std::erase_if(curve.points, [&](const auto& point) { return point.peak >= curve.plain_peak; });
+    curve.points.insert(
+        curve.points.begin(),
+        {plain->sizes.peak[d], plain->sizes.held[d], 0, std::vector<plan::Choice>(step.storages.size())});
   }
   return curve;
 }

@@ -211,9 +211,7 @@ void bind_passes(py::module& m) {
             return storages;
           })
       .def_property_readonly("warnings", [](const Job& job) { return warnings_of(*job.planned); })
-      .def("plan", [](const Job& job) {
-        return plan::to_json(job.analysis->sizes.step, job.planned->plan, job.planned->budgets);
-      });
+      .def("plan", [](const Job& job) { return json_of(*job.analysis, *job.planned); });
   m.def(
       "analyse",
       [](const Module& module, const std::string& method, const py::tuple& inputs, const StepOptions& options) {

@@ -30,6 +30,12 @@ void ops::check_format(int64_t format) {
       ". Restore the plain module with the version of recals that wrote it, and call recals.optimize again.");
 }
 
+const std::vector<std::string>& ops::on_copy() {
+  // Those whose in-place derivative reads the result where the other one reads the input.
+  static const std::vector<std::string> names = {"elu", "celu", "selu"};
+  return names;
+}
+
 namespace {
 
 using torch::jit::Stack;
@@ -163,6 +169,15 @@ void mark_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stac
   torch::jit::drop(*stack, op.schema().arguments().size() - op.schema().returns().size());
 }
 
+void on_copy_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  const auto& name = op.schema().name(); // recals::elu
+  const auto in_place =
+      c10::Dispatcher::singleton().findSchemaOrThrow(("aten" + name.substr(name.find("::")) + "_").c_str(), "");
+  auto& self = torch::jit::peek(*stack, 0, op.schema().arguments().size());
+  self = self.toTensor().clone();
+  in_place.callBoxed(*stack);
+}
+
 } // namespace
 
 // CompositeImplicitAutograd: the ops inside build the autograd graph themselves.
@@ -185,6 +200,9 @@ TORCH_LIBRARY(recals, m) {
   define(
       "pack_internal(Tensor output, int[] numbers, str packer, int bytes, int packed_bytes, "
       "int retained_from=2147483647) -> Tensor");
+  m.def("elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor");
+  m.def("celu(Tensor self, Scalar alpha=1.0) -> Tensor");
+  m.def("selu(Tensor self) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(recals, CompositeImplicitAutograd, m) {
@@ -193,6 +211,9 @@ TORCH_LIBRARY_IMPL(recals, CompositeImplicitAutograd, m) {
   for (const char* mark :
        {"keep", "keep_internal", "recompute", "recompute_internal", "pack", "pack_internal", "region", "end_region"}) {
     m.impl(mark, torch::CppFunction::makeFromBoxedFunction<&mark_kernel>());
+  }
+  for (const auto& op : ops::on_copy()) {
+    m.impl(op.c_str(), torch::CppFunction::makeFromBoxedFunction<&on_copy_kernel>());
   }
 }
 

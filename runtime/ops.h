@@ -2,6 +2,9 @@
 
 /// The ops that a rewritten graph shows. Their kernels are in ops.cpp; the schemas are the file format.
 
+#include <string>
+#include <vector>
+
 #include <ATen/core/interned_strings.h>
 
 #include "recals/export.h"
@@ -55,6 +58,10 @@ inline const auto pack_internal = c10::Symbol::fromQualString("recals::pack_inte
 /// makes methods of them.
 inline const auto region = c10::Symbol::fromQualString("recals::region");
 inline const auto end_region = c10::Symbol::fromQualString("recals::end_region");
+
+/// Names of the ops "recals::elu" and so on: the in-place op of ATen, "aten::elu_", on a copy of its first argument. Same
+/// result and same gradient as in place, to the bit, and what it has written can be made again.
+RECALS_API const std::vector<std::string>& on_copy();
 
 /// A mark returns the value that it marks.
 inline bool is_mark(c10::Symbol op) {

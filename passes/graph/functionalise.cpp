@@ -2,15 +2,28 @@
 
 #include <algorithm>
 
+#include "runtime/ops.h"
+
 namespace recals {
 
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
+namespace {
+
+const std::string kAten = "aten::";
+const std::string kOnCopy = "recals::";
+
+bool starts_with(const std::string& text, const std::string& start) {
+  return text.compare(0, start.size(), start) == 0;
+}
+
+} // namespace
+
 std::string out_of_place(const std::string& op) {
-  // In-place draws have twins of the same name that allocate differently; they stay as they are.
-  static const std::unordered_set<std::string> draws = {
+  static const std::unordered_set<std::string> without_twin = {
+      // Draws, whose twins allocate differently.
       "aten::bernoulli_",
       "aten::uniform_",
       "aten::normal_",
@@ -18,17 +31,45 @@ std::string out_of_place(const std::string& op) {
       "aten::exponential_",
       "aten::cauchy_",
       "aten::geometric_",
-      "aten::log_normal_"};
-  // Their in-place derivatives are computed from the result, in other roundings; aten::copy has no derivative.
-  static const std::unordered_set<std::string> others = {"aten::elu_", "aten::celu_", "aten::selu_", "aten::copy_"};
-  if (others.count(op) != 0 || op.size() < 2 || op.back() != '_' || op.compare(op.size() - 2, 2, "__") == 0 ||
-      draws.count(op) != 0) {
+      "aten::log_normal_",
+      // aten::copy has no derivative.
+      "aten::copy_",
+  };
+  // What others write need not be what its name suggests.
+  if (!starts_with(op, kAten) || op.back() != '_' || op.compare(op.size() - 2, 2, "__") == 0 ||
+      without_twin.count(op) != 0) {
     return "";
   }
-  return op.substr(0, op.size() - 1);
+  const auto name = op.substr(kAten.size(), op.size() - kAten.size() - 1);
+  const auto& on_copy = ops::on_copy();
+  const bool other_derivative = std::find(on_copy.begin(), on_copy.end(), name) != on_copy.end();
+  return (other_derivative ? kOnCopy : kAten) + name;
 }
 
-bool functionalise(
+std::string in_place(const std::string& twin) {
+  const auto colons = twin.find("::");
+  const auto op = colons == std::string::npos ? "" : kAten + twin.substr(colons + 2) + "_";
+  return !op.empty() && out_of_place(op) == twin ? op : "";
+}
+
+bool put_in_place(Graph& graph, const std::unordered_set<std::string>& names) {
+  bool changed = false;
+  std::vector<Node*> nodes(graph.nodes().begin(), graph.nodes().end());
+  for (auto* node : nodes) {
+    if (node->outputs().size() != 1 || names.count(node->output()->debugName()) == 0) {
+      continue;
+    }
+    const auto op = in_place(node->kind().toQualString());
+    if (!op.empty()) {
+      node->replaceWithNewSymbol(c10::Symbol::fromQualString(op));
+      node->destroy();
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+std::unordered_set<std::string> functionalise(
     Graph& graph,
     const std::unordered_set<Node*>& candidates,
     StorageOf storage_of,
@@ -42,7 +83,7 @@ bool functionalise(
   for (const auto& [value, storage] : storage_of) {
     on_storage[storage].push_back(value);
   }
-  bool changed = false;
+  std::unordered_set<std::string> names;
   std::vector<Node*> nodes(graph.nodes().begin(), graph.nodes().end());
   for (auto* node : nodes) {
     if (candidates.count(node) == 0) {
@@ -60,17 +101,15 @@ bool functionalise(
     if (seen_later) {
       continue;
     }
-    auto* twin = node->replaceWithNewSymbol(c10::Symbol::fromQualString(out_of_place(node->kind().toQualString())));
-    std::replace(
-        aliases.begin(),
-        aliases.end(),
-        static_cast<const Value*>(node->output()),
-        static_cast<const Value*>(twin->output()));
+    const auto* written = node->output();
+    const auto twin_op = out_of_place(node->kind().toQualString());
+    auto* twin = node->replaceWithNewSymbol(c10::Symbol::fromQualString(twin_op));
+    std::replace(aliases.begin(), aliases.end(), written, static_cast<const Value*>(twin->output()));
     storage_of[twin->output()] = storage;
     node->destroy();
-    changed = true;
+    names.insert(twin->output()->debugName());
   }
-  return changed;
+  return names;
 }
 
 } // namespace recals

@@ -1,8 +1,13 @@
 #pragma once
 
 /// In-place ops on values of the graph itself become their out-of-place twins, so that the op's input can be kept and
-/// the op can run again. Same kernels, same bits.
+/// the op can run again. Same kernels, same bits. Where a plan makes nothing of that again, they go back.
+///
+/// Most twins are the ops without the underscore. The derivative of some in-place ops is computed from the result, in
+/// other roundings than that of the op without; their twins are ops of Recals, which run the in-place op on a copy
+/// (runtime/ops.h).
 
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -13,17 +18,24 @@ namespace recals {
 /// Storage of each tensor value, as the analysis saw it.
 using StorageOf = std::unordered_map<const torch::jit::Value*, const void*>;
 
-/// The out-of-place twin of an in-place op, "aten::relu" for "aten::relu_"; empty if it has none that is known to give
-/// the same bits.
+/// The out-of-place twin of an in-place op, "aten::relu" for "aten::relu_", "recals::elu" for "aten::elu_"; empty if it
+/// has none that is known to give the same bits, forward and backward.
 std::string out_of_place(const std::string& op);
+
+/// The other way round: "aten::relu_" for "aten::relu"; empty for what is no twin.
+std::string in_place(const std::string& twin);
 
 /// Rewrites the nodes of `candidates` (in-place ops whose twin gives a result of the same dtype and strides) unless
 /// another value on the same storage, made before the node, is used after it, or the storage is one of `external`.
-/// Returns whether the graph changed.
-bool functionalise(
+/// Returns the names of the values that were made in place.
+std::unordered_set<std::string> functionalise(
     torch::jit::Graph& graph,
     const std::unordered_set<torch::jit::Node*>& candidates,
     StorageOf storage_of,
     const std::unordered_set<const void*>& external);
+
+/// Makes values with these names in place again. For some of what `functionalise` has returned, and a graph whose values
+/// have kept their names; others are left alone. Returns whether the graph changed.
+bool put_in_place(torch::jit::Graph& graph, const std::unordered_set<std::string>& names);
 
 } // namespace recals

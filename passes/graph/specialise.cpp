@@ -95,7 +95,7 @@ class Specialiser {
       flat_.result = call(function, std::move(arguments), "");
     }
     emit_outputs();
-    functionalise(*out_, candidates_, storage_of_, external_);
+    flat_.in_place = functionalise(*out_, candidates_, storage_of_, external_);
     torch::jit::ConstantPooling(flat_.graph);
     out_->lint();
     flat_.devices = devices_;
@@ -195,7 +195,7 @@ class Specialiser {
       default:
         break;
     }
-    if (structural(node) || moves(node)) {
+    if (structural(node) || moves(node) || recurrent_layers(node)) {
       return;
     }
     if (makes_or_seeds_generator(*node)) {
@@ -225,6 +225,38 @@ class Specialiser {
          schema->name() == "aten::seed" || schema->name() == "aten::initial_seed");
   }
 
+  /// Runs an op that stands for a part of `source`. Returns its results; a list of tensors is one result.
+  std::vector<IValue> instead(
+      const Node* source,
+      c10::Symbol kind,
+      const std::vector<IValue>& arguments,
+      size_t results) {
+    auto* node = instead_->create(kind, results);
+    node->setSourceRange(source->sourceRange());
+    for (const auto& argument : arguments) {
+      if (holds_tensor(argument)) {
+        auto* value = instead_->addInput();
+        value->setType(argument.isTensorList() ? c10::ListType::ofTensors() : c10::TypePtr(c10::TensorType::get()));
+        get(value) = argument;
+        node->addInput(value);
+      } else {
+        auto* constant = instead_->insertConstant(argument);
+        get(constant) = argument;
+        node->addInput(constant);
+      }
+    }
+    instead_->insertNode(node);
+    if (kind == c10::aten::split) {
+      node->output()->setType(c10::ListType::ofTensors());
+    }
+    op(node);
+    std::vector<IValue> values;
+    for (auto* output : node->outputs()) {
+      values.push_back(get(output));
+    }
+    return values;
+  }
+
   /// tensor.cpu() and tensor.cuda() are no ops of the dispatcher, which alone knows meta: they are written as
   /// tensor.to(device).
   bool moves(Node* node) {
@@ -234,18 +266,81 @@ class Specialiser {
       return false;
     }
     const c10::Device device = node->kind() == cpu ? c10::kCPU : c10::kCUDA;
-    auto* to = moves_->create(c10::aten::to, 1);
-    to->setSourceRange(node->sourceRange());
-    to->addInput(moves_->addInput());
-    get(to->input()) = get(node->input());
-    for (const IValue& argument : {IValue(device), IValue(), IValue(false), IValue(false)}) {
-      auto* constant = moves_->insertConstant(argument);
-      get(constant) = argument;
-      to->addInput(constant);
+    get(node->output()) = instead(node, c10::aten::to, {get(node->input()), device, IValue(), false, false}, 1).front();
+    return true;
+  }
+
+  // Note [Recurrent layers]
+  // torch.nn.LSTM, GRU and RNN run all their layers in one op, which can only be run again as a whole. What the op does on
+  // the CPU is written out: one op per layer, a dropout between two of them, steps before batches inside. Same kernels in
+  // the same order, so the same bits. (On CUDA one kernel of cuDNN has all layers.)
+  bool recurrent_layers(Node* node) {
+    static const std::unordered_set<std::string> kinds = {
+        "aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"};
+    if (kinds.count(node->kind().toQualString()) == 0 || node->inputs().size() != 9) {
+      return false;
     }
-    moves_->insertNode(to);
-    op(to);
-    get(node->output()) = get(to->output());
+    std::vector<IValue> arguments;
+    for (auto* input : node->inputs()) {
+      arguments.push_back(get(input));
+    }
+    // The other overload takes a packed sequence: its second argument is a tensor of lengths.
+    const bool packed = !arguments[3].isBool();
+    if (packed || arguments[4].toInt() < 2 || !arguments[0].toTensor().defined() ||
+        !device_of(arguments[0].toTensor()).is_cpu() || !is_tracked(arguments[0].toTensor())) {
+      return false;
+    }
+    const int64_t layers = arguments[4].toInt();
+    const double dropout = arguments[5].toDouble();
+    const bool train = arguments[6].toBool();
+    const int64_t directions = arguments[7].toBool() ? 2 : 1;
+    const bool batch_first = arguments[8].toBool();
+    const auto weights = arguments[2].toTensorVector();
+    const auto per_layer = static_cast<int64_t>(weights.size()) / layers;
+    const bool cells = arguments[1].isTensorList();
+    const auto initial = cells ? arguments[1].toTensorVector() : std::vector<at::Tensor>{arguments[1].toTensor()};
+
+    const auto transposed = [&](const IValue& tensor) {
+      return batch_first ? instead(node, c10::aten::transpose, {tensor, int64_t{0}, int64_t{1}}, 1).front() : tensor;
+    };
+    std::vector<std::vector<at::Tensor>> states; // per kind of state, per layer
+    for (const auto& state : initial) {
+      states.push_back(instead(node, c10::aten::split, {state, directions, int64_t{0}}, 1).front().toTensorVector());
+    }
+    std::vector<std::vector<at::Tensor>> last(states.size());
+    IValue x = transposed(arguments[0]);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      c10::List<at::Tensor> own;
+      for (const auto& state : states) {
+        own.push_back(state.at(static_cast<size_t>(layer)));
+      }
+      const auto first = weights.begin() + layer * per_layer;
+      auto results = instead(
+          node,
+          node->kind(),
+          {x,
+           cells ? IValue(own) : IValue(own.get(0)),
+           c10::List<at::Tensor>(std::vector<at::Tensor>(first, first + per_layer)),
+           arguments[3],
+           int64_t{1},
+           0.0,
+           train,
+           arguments[7],
+           false},
+          1 + states.size());
+      x = results[0];
+      for (size_t i = 0; i < states.size(); ++i) {
+        last[i].push_back(results[i + 1].toTensor());
+      }
+      if (dropout != 0 && train && layer + 1 < layers) {
+        x = instead(node, c10::aten::dropout, {x, dropout, true}, 1).front();
+      }
+    }
+    get(node->outputs()[0]) = transposed(x);
+    for (size_t i = 0; i < states.size(); ++i) {
+      get(node->outputs()[i + 1]) =
+          instead(node, c10::aten::cat, {c10::List<at::Tensor>(last[i]), int64_t{0}}, 1).front();
+    }
     return true;
   }
 
@@ -881,7 +976,7 @@ class Specialiser {
   std::unordered_set<Node*> candidates_;
   std::vector<at::Tensor> alive_; ///< so that no TensorImpl or StorageImpl is reused while maps are keyed by them
   std::vector<std::shared_ptr<Graph>> graphs_;
-  std::shared_ptr<Graph> moves_ = std::make_shared<Graph>(); ///< of the nodes that stand for tensor.cpu() and its like
+  std::shared_ptr<Graph> instead_ = std::make_shared<Graph>(); ///< of the nodes that stand for others
 };
 
 } // namespace

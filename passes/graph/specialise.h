@@ -12,6 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include <string>
+#include <unordered_set>
+
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "passes/graph/meta_twin.h"
@@ -22,6 +25,8 @@ struct FlatGraph {
   /// Inputs: self, then the tensors of the example inputs in order. Outputs: the tensors of the result in order. The
   /// scope of a node is the path of the module it belongs to.
   std::shared_ptr<torch::jit::Graph> graph;
+  /// Names of the graph's values that the module makes in place, and the graph does not (passes/graph/functionalise.h).
+  std::unordered_set<std::string> in_place;
   /// The example inputs and the result, on meta; their tensors, in order, are the graph's inputs and outputs.
   std::vector<c10::IValue> inputs;
   c10::IValue result;

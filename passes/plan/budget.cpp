@@ -1,5 +1,6 @@
 #include "passes/plan/budget.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <cstdio>
@@ -169,6 +170,20 @@ int64_t bytes_of(const Limit& limit, int64_t plain_peak) {
     ++bytes;
   }
   return bytes;
+}
+
+std::string percent_for(int64_t bytes, int64_t plain_peak) {
+  constexpr int64_t kAll = 1000; // tenths of a per cent
+  auto tenths =
+      static_cast<int64_t>(static_cast<Wide>(std::max<int64_t>(bytes, 0)) * kAll / std::max<int64_t>(plain_peak, 1));
+  for (tenths = std::max<int64_t>(tenths, 1); tenths <= kAll; ++tenths) {
+    const std::string text =
+        std::to_string(tenths / 10) + (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) + "%";
+    if (bytes_of(std::get<Limit>(parse_limit(text)), plain_peak) >= bytes) {
+      return text;
+    }
+  }
+  return "";
 }
 
 std::string human_bytes(int64_t bytes) {

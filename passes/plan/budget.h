@@ -36,6 +36,10 @@ std::variant<Limit, BadBudget> parse_limit(std::string_view text);
 /// above the fraction).
 int64_t bytes_of(const Limit& limit, int64_t plain_peak);
 
+/// The least share of the plain step's peak that is at least `bytes`, as `parse_limit` reads it, to a tenth of a per cent:
+/// "18.3%". Empty if no share is.
+std::string percent_for(int64_t bytes, int64_t plain_peak);
+
 /// "512.0 MiB", for messages.
 std::string human_bytes(int64_t bytes);
 

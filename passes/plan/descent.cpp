@@ -54,7 +54,7 @@ struct Descent::Shorter {
         share(share),
         options(this->step.index()),
         search([&] {
-          options.most_chained = 0; // only one plan of it is wanted at a time
+          options.most_chained = 0; // few levels of it are asked for, so the ways to them should be short
           return options;
         }()),
         descent(this->step.index(), this->options, unit, search),
@@ -177,23 +177,26 @@ bool Descent::next() {
     ++at_;
     return true;
   }
-  std::optional<Point> point = at_end_ ? std::nullopt : below(now());
-  if (!point) {
+  if (at_end_ || options_.storages.empty()) {
     return false;
   }
-  if (anchored_) {
-    points_.clear();
+  std::optional<Point> point = now().peak > floor_ ? below(now()) : std::nullopt;
+  const bool last = !point || (leads_to_end(range_of(now().peak)) && point->peak <= lowest().peak);
+  if (last) {
+    at_end_ = true;
+    point = lowest();
+    if (point->peak >= now().peak) {
+      points_.back() = std::move(*point); // cheaper, perhaps
+      return false;
+    }
   }
   points_.push_back(std::move(*point));
-  at_ = points_.size() - 1;
+  ++at_;
   return true;
 }
 
-/// The point after the last one.
+/// The point after the last one; empty where no level below it can be reached.
 std::optional<Descent::Point> Descent::below(const Point& from) {
-  if (from.peak <= floor_ || options_.storages.empty()) {
-    return std::nullopt;
-  }
   const int64_t level = level_below(from.peak, plain_.peak, kLevel);
   const int range = range_of(from.peak);
   const auto anchor_in = [&](int first, int last) {
@@ -210,6 +213,9 @@ std::optional<Descent::Point> Descent::below(const Point& from) {
     }
   }
   std::optional<Point> point = level >= floor_ ? reach(from, level) : std::nullopt;
+  if (leads_to_end(range)) {
+    return point;
+  }
   if (!point && level >= floor_) {
     point = reach_hot(from, level);
   }
@@ -217,11 +223,21 @@ std::optional<Descent::Point> Descent::below(const Point& from) {
     // Where it fell into a later range that has an anchor, the anchor is what everybody meets there.
     return begin;
   }
-  if (point) {
-    return point;
+  return point;
+}
+
+/// The end. It is polished here: what is found on that way may lie lower still, and nothing must be below the end.
+const Descent::Point& Descent::lowest() {
+  if (!lowest_) {
+    const Point point = anchored_ ? lowest_from_anchor() : lowest_from(now());
+    lowest_ = polished(point, point.peak, 0);
   }
-  at_end_ = true;
-  // The end lies between the level and the last point.
+  return *lowest_;
+}
+
+/// Between `from` and the level below it, which cannot be reached.
+Descent::Point Descent::lowest_from(const Point& from) {
+  const int64_t level = level_below(from.peak, plain_.peak, kLevel);
   int64_t impossible = std::max(level, floor_ - 1); // the one as far as we know, the other for sure
   Point lowest = from;
   while (lowest.peak - impossible > std::max<int64_t>(lowest.peak / 400, 1)) {
@@ -232,7 +248,28 @@ std::optional<Descent::Point> Descent::below(const Point& from) {
       impossible = middle;
     }
   }
-  return lowest.peak < from.peak ? std::optional<Point>(std::move(lowest)) : std::nullopt;
+  return lowest;
+}
+
+/// In a large step: down from the last anchor, in steps that grow as long as they succeed, and shrink where they do not.
+Descent::Point Descent::lowest_from_anchor() {
+  const int range = last_range();
+  Point lowest = range > 0 ? *anchor(range) : plain_;
+  double share = 0.02;
+  bool grows = true;
+  while (share > 0.004 && lowest.peak > floor_) {
+    const int64_t level = std::max(static_cast<int64_t>(static_cast<double>(lowest.peak) * (1 - share)), floor_);
+    std::optional<Point> lower = reach(lowest, level);
+    if (!lower) {
+      lower = reach_hot(lowest, level, 2, 0);
+    }
+    grows = grows && lower;
+    share = grows ? std::min(2 * share, 0.16) : lower ? share : share / 2;
+    if (lower) {
+      lowest = std::move(*lower);
+    }
+  }
+  return lowest;
 }
 
 /// Ranges of levels, from the plain peak down; a range begins at `top_of_range`.
@@ -268,22 +305,45 @@ const std::optional<Descent::Point>& Descent::anchor(int range) {
   return at->second;
 }
 
-/// Leaves out ranges between here and a level, as far as their anchors allow.
+/// The range of the last anchor; 0: there is none.
+int Descent::last_range() {
+  if (last_range_ < 0) {
+    last_range_ = range_of(std::max<int64_t>(floor_, 1));
+    while (last_range_ > 0 && !anchor(last_range_)) {
+      --last_range_;
+    }
+  }
+  return last_range_;
+}
+
+/// Behind this range there are no anchors any more: the way goes down level by level, to the end at the latest.
+bool Descent::leads_to_end(int range) {
+  return anchored_ && !anchor(range + 1) && range >= last_range();
+}
+
+/// Leaves out ranges between here and a level, as far as their anchors allow. Every way down meets every anchor, so this
+/// decides how long the way is, and not where it leads.
 void Descent::jump_towards(int64_t level) {
   if (!anchored_ || level >= now().peak || options_.storages.empty()) {
     return;
   }
-  // Anchors are there down to some range.
-  int first = range_of(now().peak);
-  for (int last = range_of(std::max(level, floor_)); last > first;) {
-    const std::optional<Point>& begin = anchor(last);
-    if (begin) {
-      points_ = {*begin};
-      at_ = 0;
-      return;
-    }
-    last = first + (last - first) / 2;
+  // Anchors are there down to some range, as a rule.
+  const int first = range_of(now().peak);
+  int found = first;
+  int none = range_of(std::max(level, floor_)) + 1;
+  for (int range = none - 1; none - found > 1; range = found + (none - found) / 2) {
+    (anchor(range) ? found : none) = range;
   }
+  if (found > first) {
+    points_ = {*anchor(found)};
+    at_ = 0;
+    at_end_ = false;
+  }
+}
+
+bool Descent::is_anchor(const Point& point) {
+  const auto known = anchors_.find(range_of(point.peak));
+  return known != anchors_.end() && known->second && known->second->choices == point.choices;
 }
 
 std::optional<Descent::Point> Descent::reach(const Point& from, int64_t level) {
@@ -381,13 +441,22 @@ State Descent::best_from_starts(const Effort& each, int most_starts) {
 
 /// Annealing, hot, answers whether a peak can be had at all.
 std::optional<Descent::Point> Descent::reach_hot(const Point& from, int64_t level) {
+  const int64_t tries = std::max<int64_t>(effort(0.4, 0.1).tries, 1);
+  return reach_hot(from, level, std::clamp<size_t>(50000 / static_cast<size_t>(tries), 3, 12), 2);
+}
+
+/// Attempts begin in turn at `from` and at the best starting points.
+std::optional<Descent::Point> Descent::reach_hot(
+    const Point& from,
+    int64_t level,
+    size_t attempts,
+    size_t most_starts) {
   set_level(level);
   const Effort each = effort(0.4, 0.1);
-  std::vector<State> starts = this->starts(each.work, false);
-  starts.resize(std::min<size_t>(starts.size(), 2));
+  std::vector<State> starts = most_starts > 0 ? this->starts(each.work, false) : std::vector<State>();
+  starts.resize(std::min(starts.size(), most_starts));
   step_.set_choices(from.choices);
   starts.insert(starts.begin(), state_of(step_));
-  const size_t attempts = std::clamp<size_t>(50000 / static_cast<size_t>(std::max<int64_t>(each.tries, 1)), 3, 12);
   for (size_t k = 0; k < attempts; ++k) {
     step_.set_choices(starts[k % starts.size()].choices);
     State state = improver_.anneal({each, k < 3 ? kHot : kVeryHot, k, true, {}});
@@ -402,13 +471,26 @@ std::optional<Descent::Point> Descent::reach_hot(const Point& from, int64_t leve
   return std::nullopt;
 }
 
-/// Goes to the first point with a peak of at most `level`; in a large step to none that is above where it is. Returns the
-/// one above, or the point itself if the way begins there; empty: the descent ends above.
+/// Goes to the first point with a peak of at most `level`. Returns the one above, or the point itself if the way begins
+/// there, which it does at anchors; empty: the descent ends above.
 std::optional<Descent::Point> Descent::go_below(int64_t level) {
   while (at_ > 0 && points_[at_ - 1].peak <= level) {
     --at_;
   }
-  jump_towards(level);
+  if (at_ == 0 && now().peak <= level && now().peak < plain_.peak) {
+    // The way began at an anchor that is below.
+    points_ = {plain_};
+    at_end_ = false;
+  }
+  if (now().peak > level && anchored_ && leads_to_end(range_of(level)) && level < lowest().peak) {
+    points_ = {lowest()};
+    at_ = 0;
+    at_end_ = true;
+    return std::nullopt;
+  }
+  if (at_ + 1 == points_.size() && !at_end_) {
+    jump_towards(level);
+  }
   Point from = at_ > 0 && now().peak <= level ? points_[at_ - 1] : now();
   while (now().peak > level) {
     from = now();
@@ -416,7 +498,7 @@ std::optional<Descent::Point> Descent::go_below(int64_t level) {
       return std::nullopt;
     }
   }
-  return from;
+  return is_anchor(now()) ? now() : from;
 }
 
 const Descent::Point& Descent::end() {
@@ -429,49 +511,49 @@ int64_t Descent::work() const {
 }
 
 std::optional<Descent::Point> Descent::plan(int64_t budget) {
+  if (lowest_ && budget == lowest_->peak) {
+    return lowest_;
+  }
   const std::optional<Point> above = go_below(budget);
   if (!above) {
     return std::nullopt;
   }
   const Point& from = *above;
-  const Point next_coarse = now();
+  const Point coarse = now();
   Point point = from;
   while (point.peak > budget) {
-    std::optional<Point> finer_one = finer(from, point);
-    point = finer_one ? std::move(*finer_one) : next_coarse;
+    std::optional<Point> finer_one = finer(from, point, coarse.peak);
+    point = finer_one ? std::move(*finer_one) : coarse;
   }
-  if (point.peak == next_coarse.peak && from.peak > budget) {
+  if (point.peak == coarse.peak && from.peak > budget) {
     // The descent may have jumped over levels that can be reached for less than it took to get below them.
     int64_t level = from.peak;
     while (level > budget) {
       level = level_below(level, plain_.peak, kLevel);
     }
-    for (; level > next_coarse.peak; level = level_below(level, plain_.peak, kLevel)) {
-      const int64_t below = std::max(level_below(level, plain_.peak, kLevel), next_coarse.peak);
-      const Point between = polished(next_coarse, level, below + 1);
+    for (; level > coarse.peak; level = level_below(level, plain_.peak, kLevel)) {
+      const int64_t below = std::max(level_below(level, plain_.peak, kLevel), coarse.peak);
+      const Point between = polished(coarse, level, below + 1);
       if (between.peak > below) {
         return between;
       }
     }
   }
   // What smaller budgets get.
-  if (point.peak > next_coarse.peak) {
-    const std::optional<Point> finer_one = finer(from, point);
-    const Point& below = finer_one ? *finer_one : next_coarse;
-    return polished(below.cost < point.cost ? below : point, point.peak, below.peak);
+  Point below = coarse;
+  if (point.peak > coarse.peak) {
+    below = finer(from, point, coarse.peak).value_or(coarse);
+  } else if (next()) {
+    below = finer(point, point, now().peak).value_or(now());
+  } else {
+    return now(); // the end, which is polished
   }
-  if (const std::optional<Point> finer_one = finer(point, point)) {
-    return polished(finer_one->cost < point.cost ? *finer_one : point, point.peak, finer_one->peak);
-  }
-  if (!next()) {
-    return polished(point, point.peak, 0);
-  }
-  return polished(now().cost < point.cost ? now() : point, point.peak, now().peak);
+  return polished(below.cost < point.cost ? below : point, point.peak, below.peak);
 }
 
-/// The point after `point` on the finer levels between `from` and the level below it.
-std::optional<Descent::Point> Descent::finer(const Point& from, const Point& point) {
-  const int64_t end = level_below(from.peak, plain_.peak, kLevel);
+/// The point after `point` on the finer levels between `from` and the level below it, with a peak above `least`.
+std::optional<Descent::Point> Descent::finer(const Point& from, const Point& point, int64_t least) {
+  const int64_t end = std::max(level_below(from.peak, plain_.peak, kLevel), least);
   const int64_t level = level_below(point.peak, from.peak, kFinerLevel);
   if (level <= end || options_.storages.empty()) {
     return std::nullopt;

@@ -55,12 +55,13 @@ class Descent {
   }
   /// The highest level within the budgets.
   int64_t level_within(const std::vector<int64_t>& budgets) const;
-  /// Goes to the next point. False: none was found, the descent is at its end.
+  /// Goes to the next point. False: none was found, the descent is at its end; `now` may be a cheaper point then than it
+  /// was before, with the same peak.
   bool next();
-  /// The plan for a level: the first point that fits, polished. Empty if the descent ends above it. Unless the
-  /// step is large, any level may follow any other, and what has been passed is not searched again.
+  /// The plan for a level: the first point that fits, polished. Empty if the descent ends above it. Any level may follow
+  /// any other.
   std::optional<Point> plan(int64_t level);
-  /// The lowest point that there is.
+  /// The lowest point that there is, polished. `plan` gives it for its own peak.
   const Point& end();
   /// Of its simulators, so far.
   int64_t work() const;
@@ -72,13 +73,17 @@ class Descent {
   void set_level(int64_t level);
   int64_t peak();
   Point point_of(const State& state);
-  std::optional<Point> finer(const Point& from, const Point& point);
+  std::optional<Point> finer(const Point& from, const Point& point, int64_t least);
   Point polished(const Point& point, int64_t most, int64_t least);
   int64_t level_below(int64_t peak, int64_t top, double ratio) const;
   std::optional<Point> go_below(int64_t level);
   std::optional<Point> below(const Point& from);
+  const Point& lowest();
+  Point lowest_from(const Point& from);
+  Point lowest_from_anchor();
   std::optional<Point> reach(const Point& from, int64_t level);
   std::optional<Point> reach_hot(const Point& from, int64_t level);
+  std::optional<Point> reach_hot(const Point& from, int64_t level, size_t attempts, size_t most_starts);
   State best_from_starts(const Effort& each, int most_starts);
   std::vector<State> starts(int64_t work, bool polish);
   Effort effort(double share_of_tries, double share_of_work) const;
@@ -86,6 +91,9 @@ class Descent {
   int range_of(int64_t level) const;
   int64_t top_of_range(int range) const;
   const std::optional<Point>& anchor(int range);
+  bool is_anchor(const Point& point);
+  int last_range();
+  bool leads_to_end(int range);
   void jump_towards(int64_t level);
 
   const StepIndex& index_;
@@ -101,12 +109,14 @@ class Descent {
   std::unique_ptr<Shorter> shorter_; ///< null: the step has no blocks that are alike
   Point plain_;
   int64_t floor_ = 0; ///< no plan is below this level
-  /// Points one after the other, from the plain step on; in a large step, where all of them would be too much, the last.
+  /// Points one after the other, from the plain step or from an anchor on.
   std::vector<Point> points_;
   size_t at_ = 0;
   int64_t next_starts_ = 0; ///< below this level the search begins anew once
   bool anchored_ = false;
   std::map<int, std::optional<Point>> anchors_; ///< by range
+  int last_range_ = -1; ///< -1: not known yet
+  std::optional<Point> lowest_; ///< the end, once known
   bool at_end_ = false; ///< nothing is below the last of `points_`
 };
 

@@ -40,7 +40,11 @@ const char* name_of(Fate fate) {
 
 } // namespace
 
-std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<int64_t>& budgets) {
+std::string to_json(
+    const StepGraph& graph,
+    const Plan& plan,
+    const std::vector<int64_t>& budgets,
+    const std::optional<PlainStep>& plain_step) {
   using Json = nlohmann::ordered_json;
   const Simulation plain = simulate(graph, std::vector<Choice>(graph.storages.size(), Fate::Keep));
 
@@ -52,8 +56,8 @@ std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<
         {"budget", limited ? Json(budgets[d]) : Json(nullptr)},
         {"peak", plan.predicted.peak[d].bytes},
         {"held", plan.predicted.held[d]},
-        {"plain_peak", plain.peak[d].bytes},
-        {"plain_held", plain.held[d]},
+        {"plain_peak", plain_step ? plain_step->peak[d] : plain.peak[d].bytes},
+        {"plain_held", plain_step ? plain_step->held[d] : plain.held[d]},
     });
   }
 

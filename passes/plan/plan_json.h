@@ -12,13 +12,25 @@
 ///     "reason"}],
 ///   "nodes_replayed": [{"index", "op", "where", "module", "seconds" (one run), "runs", "by_recipe"}] }
 
+#include <optional>
 #include <string>
 
 #include "passes/plan/planner.h"
 
 namespace recals::plan {
 
-std::string to_json(const StepGraph& graph, const Plan& plan, const std::vector<int64_t>& budgets);
+/// Bytes per device of the plain step.
+struct PlainStep {
+  std::vector<int64_t> peak;
+  std::vector<int64_t> held;
+};
+
+/// `plain`: where it is not the step of the graph that keeps everything (ops in place).
+std::string to_json(
+    const StepGraph& graph,
+    const Plan& plan,
+    const std::vector<int64_t>& budgets,
+    const std::optional<PlainStep>& plain = std::nullopt);
 
 /// The budgets that a plan was made for, per device in its order; kNoBudget for none. `json`: what `to_json` gave.
 std::vector<int64_t> budgets_in(const std::string& json);

@@ -164,6 +164,7 @@ std::variant<Plan, Infeasible> Planner::choose(const std::vector<int64_t>& budge
   const bool must = std::any_of(graph.storages.begin(), graph.storages.end(), [](const Storage& storage) {
     return storage.policy == Policy::MustSave || storage.policy == Policy::MustRecompute;
   });
+  infeasible.plan = finish(graph, simulator, std::move(found.choices));
   infeasible.smallest_without_policies = must ? smallest_without_policies(graph, budgets) : infeasible.smallest;
   return infeasible;
 }

@@ -32,6 +32,8 @@ struct Infeasible {
   std::vector<int64_t> smallest;
   int device = 0; ///< the device whose budget cannot be met
   PeakPoint at; ///< what sets the peak of that device in the smallest plan
+  /// The smallest plan: no device that had a budget is above `smallest`.
+  Plan plan;
   /// Per device: what no plan can be below (passes/plan/floor.h). Where `smallest` is the same, it is proved.
   std::vector<PeakPoint> floor;
   /// Per device: what the planner can meet if it does not have to follow MUST policies. Equal to `smallest` where they

@@ -45,9 +45,7 @@ Search::~Search() = default;
 
 Descent& Search::descent(const Limits& unit) {
   std::unique_ptr<Descent>& descent = descents_[unit];
-  // In a large step the way to a level depends on where the descent was before.
-  if (!descent || choices_.storages.size() > options_.most_chained) {
-    descent = nullptr;
+  if (!descent) {
     descent = std::make_unique<Descent>(index_, choices_, unit, options_);
   }
   return *descent;
@@ -139,10 +137,10 @@ std::vector<std::vector<Choice>> frontier(const StepIndex& index, int device, co
     return plans;
   }
   Descent descent(index, options, unit_of(index, device), search);
-  plans.push_back(descent.now().choices);
-  while (descent.next()) {
+  do {
     plans.push_back(descent.now().choices);
-  }
+  } while (descent.next());
+  plans.back() = descent.now().choices; // a cheaper one for the same peak, perhaps
   return plans;
 }
 

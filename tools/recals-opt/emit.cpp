@@ -55,7 +55,7 @@ std::string code_of(const Job& job) {
 
 std::string plan_json_of(const Job& job) {
   if (job.planned) {
-    return plan::to_json(job.analysis->sizes.step, job.planned->plan, job.planned->budgets);
+    return json_of(*job.analysis, *job.planned);
   }
   if (!is_lowered(job.module)) {
     throw BadInput("there is no plan: the module is not a rewritten one, and no --budget asks for a plan");

@@ -1,0 +1,137 @@
+/// The smallest budget is one number, whoever asks for it: the end of the curve, what an error names, what is accepted.
+
+#include <cstdio>
+
+#include <gtest/gtest.h>
+
+#include "families.h"
+#include "passes/plan/pareto.h"
+#include "passes/plan/planner.h"
+#include "passes/plan/search.h"
+#include "passes/plan/simulator.h"
+
+namespace recals::plan::test {
+namespace {
+
+int64_t peak_of(const Plan& plan) {
+  return plan.predicted.peak[0].bytes;
+}
+
+/// `draws`: budgets above and below the smallest that are tried besides.
+void expect_one_truth(const StepGraph& graph, uint64_t seed, int draws) {
+  SCOPED_TRACE("seed " + std::to_string(seed) + ", " + std::to_string(graph.nodes.size()) + " nodes");
+  std::vector<int64_t> others(graph.devices.size(), kNoBudget);
+  const auto budget = [&](int64_t bytes) {
+    others[0] = bytes;
+    return others;
+  };
+  const int64_t smallest = pareto(graph).points.back().peak;
+  Planner planner(graph);
+  const auto nothing = planner.choose(budget(0));
+  ASSERT_TRUE(std::holds_alternative<Infeasible>(nothing));
+  EXPECT_EQ(std::get<Infeasible>(nothing).smallest[0], smallest);
+  EXPECT_EQ(peak_of(std::get<Infeasible>(nothing).plan), smallest);
+
+  // Asked of one planner after the other questions, and of one that was asked nothing before.
+  Random random(seed);
+  for (int i = -2; i < draws; ++i) {
+    const bool fits = i == -2 || (i >= 0 && i % 2 == 0);
+    const int64_t off = i < 0 ? (fits ? 0 : 1) : 1 + draw(random, 0, std::max<int64_t>(smallest / 20, 1));
+    const int64_t bytes = fits ? smallest + off : std::max<int64_t>(smallest - off, 0);
+    for (const auto& answer : {planner.choose(budget(bytes)), choose(graph, budget(bytes))}) {
+      ASSERT_EQ(std::holds_alternative<Plan>(answer), fits) << bytes << " of " << smallest;
+      if (fits) {
+        EXPECT_LE(peak_of(std::get<Plan>(answer)), bytes);
+        EXPECT_GE(peak_of(std::get<Plan>(answer)), smallest);
+      } else {
+        EXPECT_EQ(std::get<Infeasible>(answer).smallest[0], smallest);
+        EXPECT_EQ(peak_of(std::get<Infeasible>(answer).plan), smallest);
+      }
+    }
+  }
+}
+
+TEST(Smallest, IsOneNumberForSmallSteps) {
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    expect_one_truth(some_network(seed), seed, 4);
+  }
+}
+
+TEST(Smallest, IsOneNumberForStepsBetween) {
+  expect_one_truth(transformer({4, 256, 64, 512, true, -1}), 1, 2);
+  expect_one_truth(residual_network(3, 3, 1 << 14), 2, 2);
+  expect_one_truth(random_network(7, 90, 25, 1, false), 3, 2);
+}
+
+/// Steps of more than SearchOptions::most_chained storages, with equal blocks and without.
+TEST(Smallest, IsOneNumberForLargeSteps) {
+  for (const int layers : {48, 70}) {
+    const StepGraph graph = transformer({layers, 256, 64, 512, true, -1});
+    ASSERT_GT(Options(StepIndex(graph)).storages.size(), SearchOptions().most_chained);
+    expect_one_truth(graph, static_cast<uint64_t>(layers), 2);
+  }
+  const StepGraph uneven = random_network(11, 1200, 10, 1, false);
+  ASSERT_GT(Options(StepIndex(uneven)).storages.size(), SearchOptions().most_chained);
+  expect_one_truth(uneven, 11, 0);
+}
+
+/// Many steps in the ways of large ones, with little effort each.
+TEST(Smallest, IsOneNumberHoweverASearchGoes) {
+  int checked = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SearchOptions quick;
+    quick.tries_per_choice = 5;
+    quick.most_work = 2'000'000;
+    quick.most_sets = 1;
+    quick.most_archived = seed % 3 == 0 ? quick.most_archived : 0;
+    quick.most_chained = seed % 3 == 2 ? 0 : quick.most_chained;
+    const StepGraph graph = seed % 4 == 3 ? anything(seed) : some_network(seed);
+    Simulator simulator(graph);
+    const StepIndex& index = simulator.index();
+    const auto peak = [&](const std::vector<Choice>& choices) {
+      simulator.run(choices);
+      return simulator.peak()[0].bytes;
+    };
+    std::vector<int64_t> budgets(index.devices, kNoBudget);
+    const int64_t smallest = peak(frontier(index, 0, quick).back());
+    if (smallest == 0) {
+      continue;
+    }
+    ++checked;
+    Search asked_before(index, quick);
+    Random random(seed);
+    for (const int64_t bytes :
+         {int64_t{0}, smallest * draw(random, 101, 150) / 100, smallest - 1, smallest, smallest * 2, smallest}) {
+      budgets[0] = bytes;
+      const Found found = asked_before.find(budgets);
+      const Found anew = Search(index, quick).find(budgets);
+      ASSERT_EQ(found.fits, bytes >= smallest) << "seed " << seed << ", " << bytes << " of " << smallest;
+      ASSERT_EQ(found.choices, anew.choices) << "seed " << seed << ", " << bytes << " of " << smallest;
+      ASSERT_GE(peak(found.choices), smallest) << "seed " << seed;
+      ASSERT_LE(peak(found.choices), std::max(bytes, smallest)) << "seed " << seed;
+    }
+  }
+  EXPECT_GT(checked, 50);
+}
+
+/// Counted work, as in Planner.DoesLittleWork.
+TEST(Smallest, IsFoundWithAboutTheWorkOfAPlan) {
+  for (const int layers : {48, 84}) {
+    const StepGraph graph = transformer({layers, 2048, 512, 1024, true, -1});
+    const StepIndex index(graph);
+    const int64_t smallest = pareto(graph).points.back().peak;
+    const Found plan = Search(index).find({smallest * 3 / 2});
+    const Found lowest = Search(index).find({smallest - 1});
+    EXPECT_TRUE(plan.fits);
+    EXPECT_FALSE(lowest.fits);
+    std::printf(
+        "%zu nodes: %.1f million units of work for a plan, %.1f to find that there is none\n",
+        graph.nodes.size(),
+        static_cast<double>(plan.work) * 1e-6,
+        static_cast<double>(lowest.work) * 1e-6);
+    EXPECT_LT(static_cast<double>(lowest.work), 1.5 * static_cast<double>(plan.work));
+  }
+}
+
+} // namespace
+} // namespace recals::plan::test
