@@ -46,7 +46,8 @@ void take_names(const Analysis& analysis, const Program& program, DryRun& sizes)
 
 /// The step of `program` run dry, with the names and times of the analysis.
 DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& program, const c10::IValue& self) {
-  auto sizes = dry_run(program, self, analysis.inputs, analysis.targets);
+  const Loss loss{analysis.loss, analysis.flat.result, analysis.target.device};
+  auto sizes = dry_run(program, self, analysis.inputs, analysis.targets, loss);
   // A pass behind the plan may have changed the nodes; they go by their own names and estimates then.
   const bool same_nodes = program->nodes.size() == analysis.program->nodes.size();
   if (program != analysis.program && same_nodes) {
@@ -86,8 +87,9 @@ Analysis specialise_step(
   Analysis analysis;
   analysis.module = module;
   const auto device = planned_device(options.target);
-  analysis.flat = specialise(module._ivalue(), method, inputs, device);
+  analysis.flat = specialise(module._ivalue(), method, inputs, device, &operation_on_meta);
   analysis.target = options.target;
+  analysis.loss = options.loss;
   analysis.target.device = device;
   return analysis;
 }

@@ -26,6 +26,7 @@ struct Analysis {
   std::shared_ptr<const Program> program; ///< of `flat`, for meta
   std::vector<double> measured_seconds; ///< per node of `program`, if the nodes were measured
   TargetOptions target;
+  LossFunction loss; ///< null: a stand-in
   std::vector<Target> targets; ///< per device of `flat.devices`
   DryRun sizes; ///< of the plain step
 };

@@ -87,6 +87,34 @@ Module lowered(Job& job) {
   return job.module;
 }
 
+/// A Python object that is freed only with the GIL held, by whoever lets go of it last.
+std::shared_ptr<py::function> held(py::function function) {
+  return {new py::function(std::move(function)), [](py::function* last) {
+            py::gil_scoped_acquire gil;
+            delete last;
+          }};
+}
+
+/// A loss as recals/loss.py wraps it, as the dry run calls it: without the GIL.
+LossFunction python_loss(py::function function) {
+  return [function = held(std::move(function))](
+             const c10::IValue& result, const std::shared_ptr<LossStandIns>& others) -> at::Tensor {
+    py::gil_scoped_acquire gil;
+    const auto stand_in = py::cpp_function([others](const py::object& value) -> py::object {
+      return THPVariable_Check(value.ptr()) ? py::cast(others->of(value.cast<at::Tensor>()))
+                                            : py::cast(others->of(value.cast<c10::Device>()));
+    });
+    try {
+      const py::object loss = (*function)(torch::jit::toPyObject(result), stand_in);
+      TORCH_CHECK(!py::isinstance<py::str>(loss), py::str(loss).cast<std::string>());
+      return loss.cast<at::Tensor>();
+    } catch (const py::error_already_set& error) {
+      // Goes through code that runs without the GIL, so it cannot stay a Python exception.
+      TORCH_CHECK(false, "recals: the function loss= failed: ", error.what());
+    }
+  };
+}
+
 /// Written only: recals/arguments.py fills them in.
 void bind_options(py::module& m) {
   py::class_<StepOptions>(m, "StepOptions")
@@ -116,6 +144,8 @@ void bind_options(py::module& m) {
           [](StepOptions& options, const std::vector<int>& indices) {
             options.rng.gpus.emplace(indices.begin(), indices.end());
           })
+      .def_property(
+          "loss", nullptr, [](StepOptions& options, py::function loss) { options.loss = python_loss(std::move(loss)); })
       .def_property("workspace_margin", nullptr, [](StepOptions& options, int64_t bytes) {
         options.target.workspace_margin = bytes;
       });
@@ -147,15 +177,10 @@ void bind_memory_tracker(py::module& m) {
 
 /// A user's function on torch._C.Graph, as the pipeline calls it: without the GIL.
 GraphPass python_pass(const std::string& name, py::function function, const std::string& after) {
-  // Freed only with the GIL held, by whoever lets go of the pass last.
-  std::shared_ptr<py::function> held(new py::function(std::move(function)), [](py::function* last) {
-    py::gil_scoped_acquire gil;
-    delete last;
-  });
-  auto run = [held, name](const std::shared_ptr<torch::jit::Graph>& graph) {
+  auto run = [function = held(std::move(function)), name](const std::shared_ptr<torch::jit::Graph>& graph) {
     py::gil_scoped_acquire gil;
     try {
-      (*held)(graph);
+      (*function)(graph);
     } catch (const py::error_already_set& error) {
       // Goes through code that runs without the GIL, so it cannot stay a Python exception.
       TORCH_CHECK(false, "recals: the pass '", name, "' failed: ", error.what());

@@ -7,8 +7,8 @@
 /// in which the step on the device makes them. What kernels of the device allocate inside themselves is added from a
 /// table (kernel_rules.h). The same run under a plan gives the peak of the plan: what is predicted is what is executed.
 ///
-/// The loss is not part of the module. Unless the module returns a scalar, a stand-in takes its place: the envelope of the
-/// usual losses (dry_run.cpp, docs/memory-model.md).
+/// The loss is not part of the module. Unless the module returns a scalar, or the caller gives a loss, a stand-in takes its
+/// place (loss.h).
 
 #include <memory>
 #include <string>
@@ -18,6 +18,7 @@
 #include "passes/sizes/backward_order.h"
 #include "passes/sizes/cost_model.h"
 #include "passes/sizes/ledger.h"
+#include "passes/sizes/loss.h"
 #include "passes/sizes/target.h"
 #include "runtime/program.h"
 
@@ -50,6 +51,7 @@ DryRun dry_run(
     const std::shared_ptr<const Program>& program,
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
-    const std::vector<Target>& targets);
+    const std::vector<Target>& targets,
+    const Loss& loss = {});
 
 } // namespace recals

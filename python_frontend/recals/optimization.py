@@ -20,6 +20,7 @@ from recals.arguments import (
     script_module,
     step_options,
 )
+from recals.loss import Loss
 from recals.wrapping import wrap
 
 
@@ -33,6 +34,7 @@ def optimize(
     cost_model: CostModel | None = None,
     target_device: Device | None = None,
     workspace_margin: int | None = None,
+    loss: Loss | None = None,
     preserve_rng_state: bool = True,
     gpu_devices: GpuDevices = "all",
 ) -> torch.jit.ScriptModule:
@@ -71,6 +73,12 @@ def optimize(
             and refuses to train on another one. docs/memory-model.md says what is known of CUDA and how.
         workspace_margin: for CUDA, the bytes that cuBLAS and cuDNN are taken to allocate within a call. By default what
             CUBLAS_WORKSPACE_CONFIG says, else 32 MiB.
+        loss: what the step computes of the module's result and runs the backward of, a function of what a call returns:
+            ``loss=lambda logits: F.cross_entropy(logits.float(), targets)``. It is called on tensors without data, so
+            that its bytes are counted and the plan fits them exactly; of the module's result it may read no number.
+            Targets and the like are taken from around it. It is called several times, inside the autocast block that
+            `optimize` is called in. Without it, what the module returns is taken for the loss if it is one number, and
+            else a stand-in is counted, the envelope of the usual losses (docs/memory-model.md).
         preserve_rng_state: False: the plan stores and sets no state of a random generator, so what draws random numbers
             is never run again but kept; a dropout is made again from its mask. (torch.utils.checkpoint draws other
             numbers then; Recals never changes a gradient.)
@@ -93,6 +101,7 @@ def optimize(
         cost_model=cost_model,
         target_device=target_device,
         workspace_margin=workspace_margin,
+        loss=loss,
         preserve_rng_state=preserve_rng_state,
         gpu_devices=gpu_devices,
     )

@@ -27,6 +27,7 @@ from recals.arguments import (
     script_module,
     step_options,
 )
+from recals.loss import Loss
 from recals.report import Report, report_from
 from recals.wrapping import wrap
 
@@ -97,6 +98,7 @@ def analyse(
     cost_model: CostModel | None = None,
     target_device: Device | None = None,
     workspace_margin: int | None = None,
+    loss: Loss | None = None,
     preserve_rng_state: bool = True,
     gpu_devices: GpuDevices = "all",
 ) -> Analysis:
@@ -108,6 +110,7 @@ def analyse(
         cost_model=cost_model,
         target_device=target_device,
         workspace_margin=workspace_margin,
+        loss=loss,
         preserve_rng_state=preserve_rng_state,
         gpu_devices=gpu_devices,
     )

@@ -21,6 +21,7 @@ from recals.arguments import (
     script_module,
     step_options,
 )
+from recals.loss import Loss
 from recals.plotting import draw_tradeoff
 
 
@@ -89,6 +90,7 @@ def pareto(
     cost_model: CostModel | None = None,
     target_device: Device | None = None,
     workspace_margin: int | None = None,
+    loss: Loss | None = None,
     preserve_rng_state: bool = True,
     gpu_devices: GpuDevices = "all",
 ) -> ParetoCurve:
@@ -107,6 +109,7 @@ def pareto(
         cost_model=cost_model,
         target_device=target_device,
         workspace_margin=workspace_margin,
+        loss=loss,
         preserve_rng_state=preserve_rng_state,
         gpu_devices=gpu_devices,
     )
