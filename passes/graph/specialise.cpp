@@ -753,7 +753,29 @@ class Specialiser {
     return *constant;
   }
 
-  void emit(Node* source, const std::vector<IValue>& arguments, std::vector<IValue>& results, bool factory) {
+  /// A trace has the numbers of Python as tensors that promote as numbers do. A saved file forgets that, so they are written
+  /// as the numbers that they are, for ops that make such tensors of them again.
+  static std::vector<IValue> with_numbers(const Node* source, std::vector<IValue> arguments) {
+    static const std::unordered_set<c10::Symbol> kinds = {
+        c10::aten::add,
+        c10::aten::add_,
+        c10::aten::sub,
+        c10::aten::sub_,
+        c10::aten::mul,
+        c10::aten::mul_,
+        c10::aten::div,
+        c10::aten::div_};
+    if (kinds.count(source->kind()) != 0 && arguments.size() > 1 && arguments[1].isTensor()) {
+      const auto& other = arguments[1].toTensor();
+      if (other.defined() && !other.is_meta() && other.unsafeGetTensorImpl()->is_wrapped_number()) {
+        arguments[1] = other.item();
+      }
+    }
+    return arguments;
+  }
+
+  void emit(Node* source, const std::vector<IValue>& given, std::vector<IValue>& results, bool factory) {
+    const auto arguments = with_numbers(source, given);
     copy_written_constants(source, arguments);
     std::vector<Value*> inputs;
     for (size_t i = 0; i < arguments.size(); ++i) {

@@ -18,7 +18,7 @@ _READS: frozenset[Any] = frozenset(
     getattr(Tensor, name)
     for name in ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__")
 )
-"""What asks for numbers. The caller's own tensors have some."""
+"""What asks for numbers. The caller's own tensors have some, what is computed of them here has none."""
 
 
 class _WithoutData(TorchFunctionMode):
@@ -64,7 +64,7 @@ def loss_for_analysis(loss: Loss) -> Callable[[Any, Callable[[Any], Any]], Tenso
             return (
                 f"recals: the function loss= failed{_place(error)}: {type(error).__name__}: {error}. It is called "
                 "without data, to count bytes, so it must not read numbers out of the module's result (item(), if, "
-                "print, numpy()); values of tensors that it knows from elsewhere it may read"
+                "print, numpy()), nor out of what it computes: compute such numbers outside of it"
             )
         if not isinstance(value, Tensor):
             return f"recals: loss= must return a tensor of one element, not {type(value).__name__}"

@@ -100,9 +100,10 @@ def test_usual_losses(name: str, precision: str) -> None:
         covered = recals.estimate(torch.jit.script(module), (x,)).peak["cpu"]
         exact = recals.estimate(torch.jit.script(module), (x,), loss=loss).peak["cpu"]
     peak = measured(copy.deepcopy(module), x, loss, block)
-    output = ROWS * CLASSES * dtype.itemsize
     assert covered >= peak, "the stand-in takes less than the loss"
-    assert peak <= exact <= peak + output // 4, (exact, peak)
+    # The module's own backward, of 16-bit products, is known as a bound.
+    slack = 1024 if precision == "float" else 3 * ROWS * CLASSES * torch.bfloat16.itemsize
+    assert peak <= exact <= peak + slack
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -179,10 +180,11 @@ def test_what_a_loss_knows_from_elsewhere() -> None:
     criterion = nn.CrossEntropyLoss(weight=torch.ones(CLASSES), label_smoothing=0.1)
     temperature = torch.ones((), requires_grad=True)
     seen = torch.zeros(())
+    smoothing = torch.tensor(0.5)
 
     def loss(y: Tensor) -> Tensor:
         seen.add_(y.detach().mean())
-        share = float(criterion.weight.sum()) / CLASSES
+        share = float(smoothing)
         mask = torch.ones(ROWS, device=y.device)
         return criterion(y / temperature, TARGETS) * share + (y.mean(-1) * mask).mean() * 0.01
 
