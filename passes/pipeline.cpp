@@ -48,7 +48,8 @@ void take_names(const Analysis& analysis, const Program& program, DryRun& sizes)
 
 /// The step of `program` run dry, with the names and times of the analysis.
 DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& program, const c10::IValue& self) {
-  auto run = [&] { return dry_run(program, self, analysis.inputs, analysis.targets, analysis.measured); };
+  const Loss loss{analysis.loss, analysis.flat.result, analysis.target.device};
+  auto run = [&] { return dry_run(program, self, analysis.inputs, analysis.targets, loss, analysis.measured); };
   auto sizes = run();
   // What the run met for the first time is measured, and then it is run again with what is known now.
   while (!sizes.kernels.unmeasured.empty() && measure_calls(sizes.kernels.unmeasured, free_host_bytes() / 2) > 0) {
@@ -107,8 +108,9 @@ Analysis specialise_step(
   Analysis analysis;
   analysis.module = module;
   const auto device = planned_device(options.target);
-  analysis.flat = specialise(module._ivalue(), method, inputs, device);
+  analysis.flat = specialise(module._ivalue(), method, inputs, device, &operation_on_meta);
   analysis.target = options.target;
+  analysis.loss = options.loss;
   analysis.target.device = device;
   return analysis;
 }

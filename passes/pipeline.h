@@ -27,6 +27,7 @@ struct Analysis {
   std::shared_ptr<const Program> program; ///< of `flat`, for meta
   std::vector<double> measured_seconds; ///< per node of `program`, if the nodes were measured
   TargetOptions target;
+  LossFunction loss; ///< null: a stand-in
   std::vector<Target> targets; ///< per device of `flat.devices`
   bool measured = false; ///< scratch memory of CPU kernels is measured, where it can be
   DryRun sizes; ///< of the step of `flat.graph`, which plans are made for

@@ -11,6 +11,7 @@
 #include "passes/plan/budget.h"
 #include "passes/sizes/draw_rules.h"
 #include "passes/sizes/kernel_memory.h"
+#include "passes/sizes/loss.h"
 #include "passes/sizes/target.h"
 
 namespace recals {
@@ -29,6 +30,8 @@ struct StepOptions {
   /// inputs are here, and by rules if they are on meta.
   std::optional<ScratchSource> scratch{};
   RngOptions rng{};
+  /// What the caller computes of the method's result and runs the backward of; null: not known, so a stand-in is counted.
+  LossFunction loss{};
   /// What must or should be kept or recomputed (passes/plan/pins.h), in the order in which they count.
   std::vector<plan::Pin> pins{};
 };

@@ -1,5 +1,6 @@
 /// The binding: thin, one function per capability. Types come from torch's own pybind11.
 
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -10,6 +11,7 @@
 #include "passes/plan/pins.h"
 #include "passes/plan/plan_json.h"
 #include "passes/registry.h"
+#include "runtime/budget_warning.h"
 #include "runtime/counters.h"
 #include "runtime/graph_passes.h"
 #include "runtime/memory_tracker.h"
@@ -97,6 +99,34 @@ Module lowered(Job& job) {
   return job.module;
 }
 
+/// A Python object that is freed only with the GIL held, by whoever lets go of it last.
+std::shared_ptr<py::function> held(py::function function) {
+  return {new py::function(std::move(function)), [](py::function* last) {
+            py::gil_scoped_acquire gil;
+            delete last;
+          }};
+}
+
+/// A loss as recals/loss.py wraps it, as the dry run calls it: without the GIL.
+LossFunction python_loss(py::function function) {
+  return [function = held(std::move(function))](
+             const c10::IValue& result, const std::shared_ptr<LossStandIns>& others) -> at::Tensor {
+    py::gil_scoped_acquire gil;
+    const auto stand_in = py::cpp_function([others](const py::object& value) -> py::object {
+      return THPVariable_Check(value.ptr()) ? py::cast(others->of(value.cast<at::Tensor>()))
+                                            : py::cast(others->of(value.cast<c10::Device>()));
+    });
+    try {
+      const py::object loss = (*function)(torch::jit::toPyObject(result), stand_in);
+      TORCH_CHECK(!py::isinstance<py::str>(loss), py::str(loss).cast<std::string>());
+      return loss.cast<at::Tensor>();
+    } catch (const py::error_already_set& error) {
+      // Goes through code that runs without the GIL, so it cannot stay a Python exception.
+      TORCH_CHECK(false, "recals: the function loss= failed: ", error.what());
+    }
+  };
+}
+
 /// Written only: recals/arguments.py fills them in.
 void bind_options(py::module& m) {
   py::class_<StepOptions>(m, "StepOptions")
@@ -130,6 +160,8 @@ void bind_options(py::module& m) {
           "scratch",
           nullptr,
           [](StepOptions& options, const std::string& source) { options.scratch = scratch_source(source); })
+      .def_property(
+          "loss", nullptr, [](StepOptions& options, py::function loss) { options.loss = python_loss(std::move(loss)); })
       .def_property("workspace_margin", nullptr, [](StepOptions& options, int64_t bytes) {
         options.target.workspace_margin = bytes;
       });
@@ -161,15 +193,10 @@ void bind_memory_tracker(py::module& m) {
 
 /// A user's function on torch._C.Graph, as the pipeline calls it: without the GIL.
 GraphPass python_pass(const std::string& name, py::function function, const std::string& after) {
-  // Freed only with the GIL held, by whoever lets go of the pass last.
-  std::shared_ptr<py::function> held(new py::function(std::move(function)), [](py::function* last) {
-    py::gil_scoped_acquire gil;
-    delete last;
-  });
-  auto run = [held, name](const std::shared_ptr<torch::jit::Graph>& graph) {
+  auto run = [function = held(std::move(function)), name](const std::shared_ptr<torch::jit::Graph>& graph) {
     py::gil_scoped_acquire gil;
     try {
-      (*held)(graph);
+      (*function)(graph);
     } catch (const py::error_already_set& error) {
       // Goes through code that runs without the GIL, so it cannot stay a Python exception.
       TORCH_CHECK(false, "recals: the pass '", name, "' failed: ", error.what());
@@ -266,9 +293,27 @@ void bind_reports(py::module& m) {
   });
 }
 
+/// As recals.BudgetWarning. If a filter makes it an error, it is thrown as torch's own carrier of Python's exceptions, which
+/// the autograd engine hands to the thread that called it.
+void warn_in_python(const std::string& text) {
+  if (Py_IsInitialized() == 0) {
+    TORCH_WARN(text);
+    return;
+  }
+  py::gil_scoped_acquire gil;
+  const py::object type = py::module::import("recals._errors").attr("BudgetWarning");
+  if (PyErr_WarnEx(type.ptr(), text.c_str(), 1) != 0) {
+    python_error error;
+    error.persist();
+    throw error; // NOLINT(misc-throw-by-value-catch-by-reference): persist() needs the object
+  }
+}
+
 } // namespace
 
 PYBIND11_MODULE(_C, m) {
+  handle_budget_warnings(&warn_in_python);
+
   // Local: errors of torch's own bindings stay what they are.
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     try {
@@ -279,6 +324,8 @@ PYBIND11_MODULE(_C, m) {
       py::object type = py::module::import("recals._errors").attr("BudgetError");
       py::object value = type(error.what(), error.smallest, error.smallest_without_pins);
       PyErr_SetObject(type.ptr(), value.ptr());
+    } catch (python_error& error) { // a warning that a filter made an error
+      error.restore();
     } catch (const BadBudget& error) {
       PyErr_SetString(PyExc_ValueError, error.what());
     } catch (const c10::ValueError& error) {
@@ -314,6 +361,7 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("reset_counters", &reset_counters);
   m.def("forget_measured", &call_memory::forget);
+  m.def("budget_warning", [](const std::string& text) { without_gil([&] { budget_warning(text); }); });
   bind_memory_tracker(m);
   bind_options(m);
   bind_passes(m);

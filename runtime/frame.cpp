@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
+#include <torch/csrc/autograd/function.h>
 
+#include "runtime/budget_warning.h"
 #include "runtime/call_node.h"
 #include "runtime/counters.h"
 #include "runtime/owned_slots.h"
@@ -51,6 +54,19 @@ class Frame::Turn {
   std::unique_lock<std::recursive_mutex> lock_;
 };
 
+namespace {
+
+/// Each program is told of once.
+bool is_first_second_order(const std::shared_ptr<const Program>& program) {
+  static std::mutex mutex;
+  static std::set<std::weak_ptr<const Program>, std::owner_less<>> told;
+  const std::lock_guard lock(mutex);
+  std::erase_if(told, [](const auto& other) { return other.expired(); });
+  return told.insert(program).second;
+}
+
+} // namespace
+
 /// Stands in for a dropped slot: knows how the slot showed its storage, and asks the frame for it.
 class Frame::Hook : public torch::autograd::SavedVariableHooks {
  public:
@@ -67,6 +83,10 @@ class Frame::Hook : public torch::autograd::SavedVariableHooks {
   }
   void call_pack_hook(const at::Tensor&) override {}
   at::Tensor call_unpack_hook() override {
+    // The engine leaves grad mode on for a backward that is differentiated again.
+    if (at::GradMode::is_enabled() && torch::autograd::get_current_node() != nullptr) {
+      tell_of_second_order();
+    }
     return frame->demand(*this);
   }
 
@@ -75,6 +95,15 @@ class Frame::Hook : public torch::autograd::SavedVariableHooks {
     view._set_conj(conjugated);
     view._set_neg(negated);
     return view;
+  }
+
+  void tell_of_second_order() const {
+    if (is_first_second_order(frame->program_)) {
+      budget_warning(
+          "recals: the backward was run with create_graph=True, but the plan of this module was made for a plain "
+          "backward. Its gradients are right; its budget does not hold in such a step, which keeps what the backward "
+          "reads and makes until it is differentiated itself.");
+    }
   }
 
   std::shared_ptr<Frame> frame;

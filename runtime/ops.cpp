@@ -59,15 +59,33 @@ std::shared_ptr<const Program> program_of(const std::shared_ptr<torch::jit::Grap
   return program;
 }
 
+torch::jit::Function& method_of(const char* op, const c10::IValue& self, const std::string& method) {
+  TORCH_CHECK(self.isObject(), op, ": self must be a module, not ", self.tagKind());
+  auto* function = self.toObjectRef().type()->findMethod(method);
+  TORCH_CHECK(function, op, ": the module ", self.type()->str(), " has no method ", method);
+  return *function;
+}
+
+void plain_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
+  const auto arguments = torch::jit::pop(*stack);
+  const auto method = torch::jit::pop(*stack).toStringRef();
+  const auto self = torch::jit::pop(*stack);
+  auto& function = method_of("recals::plain", self, method);
+  TORCH_CHECK(arguments.isTuple(), "recals::plain: the arguments must be a tuple, not ", arguments.tagKind());
+  Stack call{self};
+  const auto& elements = arguments.toTupleRef().elements();
+  call.insert(call.end(), elements.begin(), elements.end());
+  function.run(call);
+  torch::jit::push(*stack, torch::jit::pop(call));
+}
+
 void checkpoint_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
   auto inputs = torch::jit::pop(*stack).toTensorVector();
   auto method = torch::jit::pop(*stack).toStringRef();
   auto self = torch::jit::pop(*stack);
-  TORCH_CHECK(self.isObject(), "recals::checkpoint: self must be a module, not ", self.tagKind());
-  auto* function = self.toObjectRef().type()->findMethod(method);
-  TORCH_CHECK(function, "recals::checkpoint: the module ", self.type()->str(), " has no method ", method);
+  const auto& function = method_of("recals::checkpoint", self, method);
   ++counters().calls;
-  torch::jit::push(*stack, run(program_of(torch::jit::toGraphFunction(*function).graph()), self, inputs));
+  torch::jit::push(*stack, run(program_of(torch::jit::toGraphFunction(function).graph()), self, inputs));
 }
 
 std::string attribute_text(const c10::IValue& self, const std::string& path) {
@@ -189,6 +207,7 @@ TORCH_LIBRARY(recals, m) {
     m.def(std::move(parsed));
   };
   define("enter(Any self, Any inputs, str expected, str[] attributes, int format) -> bool");
+  define("plain(Any self, str method, Any arguments) -> Any");
   define("checkpoint(Any self, str method, Tensor[] inputs) -> Tensor[]");
   define("keep(Tensor value, int bytes) -> Tensor");
   define("keep_internal(Tensor output, int[] numbers, int bytes) -> Tensor");
@@ -207,6 +226,7 @@ TORCH_LIBRARY(recals, m) {
 
 TORCH_LIBRARY_IMPL(recals, CompositeImplicitAutograd, m) {
   m.impl("enter", torch::CppFunction::makeFromBoxedFunction<&enter_kernel>());
+  m.impl("plain", torch::CppFunction::makeFromBoxedFunction<&plain_kernel>());
   m.impl("checkpoint", torch::CppFunction::makeFromBoxedFunction<&checkpoint_kernel>());
   for (const char* mark :
        {"keep", "keep_internal", "recompute", "recompute_internal", "pack", "pack_internal", "region", "end_region"}) {

@@ -12,9 +12,10 @@
 namespace recals::ops {
 
 /// Bump when a schema or its meaning changes; a module carries the number it was written with.
-constexpr int64_t kFormatVersion = 3;
+constexpr int64_t kFormatVersion = 4;
 /// Older files are read as they were meant: format 1 has no packs, no kept internals, and retains whatever it replays;
-/// format 2 does not say which autocast state its plan is for, and trains under any.
+/// format 2 does not say which autocast state its plan is for, and trains under any; format 3 calls its plain method
+/// without recals::plain.
 constexpr int64_t kOldestFormatVersion = 1;
 constexpr int64_t kFirstFormatWithAutocast = 3;
 
@@ -25,6 +26,11 @@ RECALS_API void check_format(int64_t format);
 /// True: train under the plan. False: a plain call (grad mode off, or not the mode the plan was made for). Throws if
 /// the step is to be trained with inputs, or under an autocast state, other than `expected` (describe_step).
 inline const auto enter = c10::Symbol::fromQualString("recals::enter");
+
+/// plain(Any self, str method, Any arguments) -> Any
+/// Calls a method of `self` with the elements of a tuple. A call that TorchScript sees is inlined, and what the method
+/// makes of constants alone (masks, positions) is then computed when the step is first run and held for ever.
+inline const auto plain = c10::Symbol::fromQualString("recals::plain");
 
 /// checkpoint(Any self, str method, Tensor[] inputs) -> Tensor[]
 /// Runs a method of `self` op by op. Inside it, further calls are its regions.

@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "runtime/constants.h"
 #include "runtime/containers.h"
 #include "runtime/op_rules.h"
 #include "runtime/ops.h"
@@ -93,7 +94,7 @@ class Compiler {
     Handle handle;
     if (options_.meta != nullptr) {
       if (constant.isTensor() && constant.toTensor().defined()) {
-        constant = constant.toTensor().to(options_.meta->stand_in(constant.toTensor().device()));
+        constant = constant_on_meta(constant.toTensor(), options_.meta->stand_in(constant.toTensor().device()));
       } else if (constant.isDevice()) {
         constant = options_.meta->stand_in(constant.toDevice());
       }

@@ -12,6 +12,7 @@
 #include "passes/graph/functionalise.h"
 #include "passes/meta/autocast.h"
 #include "passes/meta/meta_kernels.h"
+#include "runtime/constants.h"
 #include "runtime/containers.h"
 #include "runtime/describe.h"
 #include "runtime/op_rules.h"
@@ -44,6 +45,44 @@ void collect_tensors(const IValue& value, std::vector<at::Tensor>& tensors) {
   }
 }
 
+namespace {
+
+IValue with_next(const IValue& value, const std::vector<at::Tensor>& tensors, size_t& next) {
+  if (value.isTensor()) {
+    return tensors.at(next++);
+  }
+  if (value.isTuple()) {
+    std::vector<IValue> elements;
+    for (const auto& element : value.toTupleRef().elements()) {
+      elements.push_back(with_next(element, tensors, next));
+    }
+    return recals::make_tuple(value.type(), std::move(elements));
+  }
+  if (value.isList()) {
+    std::vector<IValue> elements;
+    for (const IValue& element : value.toListRef()) {
+      elements.push_back(with_next(element, tensors, next));
+    }
+    return recals::make_list(value.type(), elements);
+  }
+  if (value.isGenericDict()) {
+    const auto dict = value.toGenericDict();
+    c10::impl::GenericDict copy(dict.keyType(), dict.valueType());
+    for (const auto& entry : dict) {
+      copy.insert(entry.key(), with_next(entry.value(), tensors, next));
+    }
+    return copy;
+  }
+  return value;
+}
+
+} // namespace
+
+IValue with_tensors(const IValue& value, const std::vector<at::Tensor>& tensors) {
+  size_t next = 0;
+  return with_next(value, tensors, next);
+}
+
 bool holds_tensor(const IValue& value) {
   std::vector<at::Tensor> tensors;
   collect_tensors(value, tensors);
@@ -54,8 +93,15 @@ namespace {
 
 class Specialiser {
  public:
-  Specialiser(const IValue& module, DeviceTable& devices, std::optional<c10::Device> target)
-      : twin_(meta_twin(module, devices, target)), devices_(devices), target_(target) {}
+  Specialiser(
+      const IValue& module,
+      DeviceTable& devices,
+      std::optional<c10::Device> target,
+      OperationOnMeta operation_on_meta)
+      : twin_(meta_twin(module, devices, target)),
+        devices_(devices),
+        target_(target),
+        operation_on_meta_(operation_on_meta) {}
 
   FlatGraph run(const std::string& method, const std::vector<IValue>& inputs) {
     const auto type = twin_.value.toObjectRef().type();
@@ -610,7 +656,7 @@ class Specialiser {
     if (value.isTensor() && value.toTensor().defined() && !value.toTensor().is_meta()) {
       auto& copy = meta_of_constant_[value.toTensor().unsafeGetTensorImpl()];
       if (!copy.defined()) {
-        copy = value.toTensor().to(devices_.stand_in(value.toTensor().device()));
+        copy = constant_on_meta(value.toTensor(), devices_.stand_in(value.toTensor().device()));
         alive_.push_back(value.toTensor());
       }
       return copy;
@@ -620,7 +666,6 @@ class Specialiser {
 
   void op(Node* node) {
     const auto& schema = node->schema();
-    auto operation = node->getOperation();
     std::vector<IValue> arguments;
     bool traced = false;
     for (auto* input : node->inputs()) {
@@ -667,6 +712,7 @@ class Specialiser {
       stack.emplace_back(static_cast<int64_t>(node->inputs().size()));
     }
     try {
+      auto operation = on_meta ? operation_on_meta_(*node, devices_) : node->getOperation();
       operation(stack);
     } catch (const c10::Error& error) {
       refuse(node, why_failed(error.what_without_backtrace(), traced && !makes_tensor));
@@ -802,7 +848,29 @@ class Specialiser {
     return *constant;
   }
 
-  void emit(Node* source, const std::vector<IValue>& arguments, std::vector<IValue>& results, bool factory) {
+  /// A trace has the numbers of Python as tensors that promote as numbers do. A saved file forgets that, so they are written
+  /// as the numbers that they are, for ops that make such tensors of them again.
+  static std::vector<IValue> with_numbers(const Node* source, std::vector<IValue> arguments) {
+    static const std::unordered_set<c10::Symbol> kinds = {
+        c10::aten::add,
+        c10::aten::add_,
+        c10::aten::sub,
+        c10::aten::sub_,
+        c10::aten::mul,
+        c10::aten::mul_,
+        c10::aten::div,
+        c10::aten::div_};
+    if (kinds.count(source->kind()) != 0 && arguments.size() > 1 && arguments[1].isTensor()) {
+      const auto& other = arguments[1].toTensor();
+      if (other.defined() && !other.is_meta() && other.unsafeGetTensorImpl()->is_wrapped_number()) {
+        arguments[1] = other.item();
+      }
+    }
+    return arguments;
+  }
+
+  void emit(Node* source, const std::vector<IValue>& given, std::vector<IValue>& results, bool factory) {
+    const auto arguments = with_numbers(source, given);
     copy_written_constants(source, arguments);
     std::vector<Value*> inputs;
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -961,6 +1029,7 @@ class Specialiser {
   MetaTwin twin_;
   DeviceTable& devices_;
   const std::optional<c10::Device> target_;
+  const OperationOnMeta operation_on_meta_;
   FlatGraph flat_;
   Graph* out_ = nullptr;
   Value* self_ = nullptr;
@@ -985,11 +1054,12 @@ FlatGraph specialise(
     const IValue& module,
     const std::string& method,
     const std::vector<IValue>& inputs,
-    std::optional<c10::Device> target) {
+    std::optional<c10::Device> target,
+    OperationOnMeta on_meta) {
   TORCH_CHECK(module.isObject(), "recals: a module is expected");
   DeviceTable devices;
   const MetaKernels kernels(devices);
-  auto flat = Specialiser(module, devices, target).run(method, inputs);
+  auto flat = Specialiser(module, devices, target, on_meta).run(method, inputs);
   flat.signature = describe_step(module, c10::ivalue::Tuple::create(inputs), target);
   return flat;
 }

@@ -16,6 +16,7 @@
 #include <unordered_set>
 
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/operator.h>
 
 #include "passes/graph/meta_twin.h"
 
@@ -38,6 +39,10 @@ struct FlatGraph {
   DeviceTable devices;
 };
 
+/// What runs on meta in place of a node: CompileOptions::on_meta. The shapes, strides and aliases of a step are those of the
+/// kernels that the devices choose.
+using OperationOnMeta = torch::jit::Operation (*)(const torch::jit::Node& node, const DeviceTable& devices);
+
 /// `module`: the module object. `inputs`: the arguments of `method` after self, defaults filled in. Throws c10::Error
 /// naming the node and its source line for what cannot be known from shapes.
 /// `target`: the device that the tensors of module and inputs stand for, instead of the one that they are on.
@@ -45,10 +50,14 @@ FlatGraph specialise(
     const c10::IValue& module,
     const std::string& method,
     const std::vector<c10::IValue>& inputs,
-    std::optional<c10::Device> target = std::nullopt);
+    std::optional<c10::Device> target,
+    OperationOnMeta on_meta);
 
 /// Tensors of a nested value, in order.
 void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors);
+
+/// `value` with `tensors` in place of its own, in the order of collect_tensors.
+c10::IValue with_tensors(const c10::IValue& value, const std::vector<at::Tensor>& tensors);
 
 /// Is there one?
 bool holds_tensor(const c10::IValue& value);

@@ -279,12 +279,11 @@ class Lowering {
     }
     {
       torch::jit::WithInsertPoint point(else_block);
-      std::vector<Value*> all_arguments{self};
-      all_arguments.insert(all_arguments.end(), arguments.begin(), arguments.end());
-      auto* call = graph->insertNode(graph->create(c10::prim::CallMethod, all_arguments, 1));
-      call->s_(c10::attr::name, name_of("plain"));
-      call->output()->setType(result_type);
-      else_block->registerOutput(call->output());
+      auto* name = graph->insertConstant(name_of("plain"));
+      auto* call = graph->insertNode(graph->create(ops::plain, {self, name, all}, 1));
+      call->output()->setType(c10::AnyType::get());
+      auto* cast = graph->insertNode(graph->create(c10::prim::unchecked_cast, {call->output()}, 1));
+      else_block->registerOutput(cast->output()->setType(result_type));
     }
     graph->registerOutput(branch->addOutput()->setType(result_type));
     auto schema = c10::FunctionSchema(

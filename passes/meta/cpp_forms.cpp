@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <ATen/ExpandUtils.h>
+
+#include "passes/meta/in_place_sums.h"
 #include "passes/meta/meta_allocator.h"
 #include "passes/meta/meta_kernels.h"
 
@@ -65,7 +68,9 @@ void bring_numbers_along(const c10::OperatorHandle& op, Stack& stack) {
       const auto& tensor = argument->toTensor();
       if (tensor.dim() == 0 && tensor.device() != *device && MetaKernels::real(tensor.device()).is_cpu()) {
         const MetaAllocationPause uncounted;
-        *argument = at::empty({}, tensor.options().device(*device));
+        auto number = at::empty({}, tensor.options().device(*device));
+        number.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+        *argument = std::move(number);
       }
     }
   }
@@ -81,6 +86,27 @@ class Structured : public c10::OperatorKernel {
     } else {
       pass_on(op, keys, kMetaKernelsKey, stack);
     }
+  }
+};
+
+/// add.Tensor(self, other, alpha). Note [Sums in place]
+class Sum : public Structured {
+ public:
+  void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    if (!InPlaceSums::wanted() || !is_on_meta(op, keys, *stack)) {
+      Structured::operator()(op, keys, stack);
+      return;
+    }
+    const auto self = torch::jit::peek(*stack, 0, 3).toTensor();
+    const auto sizes = at::infer_size(self.sizes(), torch::jit::peek(*stack, 1, 3).toTensor().sizes());
+    TORCH_CHECK(
+        self.sizes() == at::IntArrayRef(sizes),
+        "output with shape ",
+        self.sizes(),
+        " doesn't match the broadcast shape ",
+        sizes);
+    torch::jit::drop(*stack, 3);
+    torch::jit::push(*stack, self.tensor_data());
   }
 };
 
@@ -144,7 +170,8 @@ void add_cpp_forms(torch::Library& library, const std::unordered_set<std::string
     const bool for_any_backend = op->hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
     if (op->hasKernelForDispatchKey(DispatchKey::CPU)) {
       if (for_any_backend) {
-        add<Structured>(library, short_name(name));
+        const auto op_name = short_name(name);
+        op_name == "add.Tensor" ? add<Sum>(library, op_name) : add<Structured>(library, op_name);
         structured.insert(name.name);
       } else if (writes_into_outputs(op->schema())) {
         into_outputs.push_back(*op);

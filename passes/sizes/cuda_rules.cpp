@@ -7,6 +7,7 @@
 #include <ATen/Context.h>
 
 #include "passes/meta/autocast.h"
+#include "passes/sizes/attention.h"
 #include "passes/sizes/attention_mask.h"
 
 namespace recals {
@@ -125,7 +126,7 @@ Operation attention(Operation composite, size_t count) {
       torch::jit::drop(stack, count);
       stack.emplace_back(efficient(call));
     } else {
-      composite(stack);
+      run_composite_attention(composite, stack);
     }
   };
 }

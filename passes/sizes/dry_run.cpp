@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "passes/meta/autocast.h"
@@ -13,48 +12,6 @@
 namespace recals {
 
 namespace {
-
-bool takes_loss(const at::Tensor& output) {
-  return output.defined() && output.requires_grad() && output.dim() > 0 && output.numel() > 0;
-}
-
-/// Targets of the stand-in loss belong to the caller, so they are made before anything is counted.
-std::vector<at::Tensor> targets_for(const std::vector<at::Tensor>& outputs) {
-  std::vector<at::Tensor> targets;
-  for (const auto& output : outputs) {
-    targets.push_back(takes_loss(output) ? at::empty(output.sizes(), output.options()) : at::Tensor());
-  }
-  return targets;
-}
-
-/// What the caller does with the outputs: the sum of those that are losses, and a stand-in loss of each other one. The
-/// stand-in is the envelope of the usual losses, in units of the output: one is held from the loss to the end (mse_loss
-/// returns its mean in such a storage; cross_entropy saves log-probabilities), four are live for a moment in its backward
-/// (l1_loss, or squares written out; cross_entropy three), the gradient is one.
-at::Tensor stand_in_loss(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& targets) {
-  at::Tensor total;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const auto& output = outputs[i];
-    if (!output.defined() || !output.requires_grad()) {
-      continue;
-    }
-    at::Tensor loss = output;
-    if (takes_loss(output)) {
-      auto real = output.is_complex() ? at::view_as_real(output) : output;
-      auto target = output.is_complex() ? at::view_as_real(targets[i]) : targets[i];
-      loss = at::mse_loss(real, target);
-      output.register_hook([](const at::Tensor& gradient) {
-        const auto one = at::empty_like(gradient);
-        const auto two = at::empty_like(gradient);
-      });
-    } else if (output.numel() == 0) {
-      loss = output.sum();
-    }
-    // Outputs may be on several devices; their losses meet on that of the first.
-    total = total.defined() ? total + loss.to(total.device()) : loss;
-  }
-  return total;
-}
 
 /// "ReluBackward0 (of layer1.relu, model.py:12)"
 std::string autograd_node_in_words(const DryRun& run, int backward_op) {
@@ -87,6 +44,7 @@ DryRun dry_run(
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
     const std::vector<Target>& targets,
+    const Loss& loss,
     bool measured) {
   const MetaKernels kernels(program->devices);
   at::AutoGradMode grad_mode(true);
@@ -96,19 +54,10 @@ DryRun dry_run(
     AutocastOnMeta autocast;
     auto outputs = run(program, self, inputs, &recorder);
     recorder.forward_ends(outputs);
-    std::vector<at::Tensor> wanted;
-    {
-      MetaAllocationPause pause;
-      wanted = targets_for(outputs);
-    }
-    auto loss = stand_in_loss(outputs, wanted);
-    TORCH_CHECK(
-        loss.defined(),
-        "recals: no output of the method requires grad, so there is no training step. Are all parameters frozen?");
-    // The single numbers that a loss makes on its way (counts, means, weights).
-    const auto numbers = at::empty({16}, loss.options().dtype(at::kFloat));
+    LossOf loss_of(loss, outputs, program->devices);
+    const auto root = loss_of();
     autocast.leave_block();
-    torch::autograd::backward({loss}, {}, /*retain_graph=*/false);
+    torch::autograd::backward({root}, {}, /*retain_graph=*/false);
   }
   return recorder.finish();
 }

@@ -7,8 +7,8 @@
 /// in which the step on the device makes them. What kernels of the device allocate inside themselves is added from a
 /// table (kernel_rules.h). The same run under a plan gives the peak of the plan: what is predicted is what is executed.
 ///
-/// The loss is not part of the module. Unless the module returns a scalar, a stand-in takes its place: the envelope of the
-/// usual losses (dry_run.cpp, docs/memory-model.md).
+/// The loss is not part of the module. Unless the module returns a scalar, or the caller gives a loss, a stand-in takes its
+/// place (loss.h).
 
 #include <memory>
 #include <string>
@@ -19,6 +19,7 @@
 #include "passes/sizes/cost_model.h"
 #include "passes/sizes/kernel_memory.h"
 #include "passes/sizes/ledger.h"
+#include "passes/sizes/loss.h"
 #include "passes/sizes/target.h"
 #include "runtime/program.h"
 #include "runtime/step_facts.h"
@@ -56,6 +57,7 @@ DryRun dry_run(
     const c10::IValue& self,
     const std::vector<at::Tensor>& inputs,
     const std::vector<Target>& targets,
+    const Loss& loss = {},
     bool measured = false);
 
 } // namespace recals

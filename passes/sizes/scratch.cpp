@@ -120,7 +120,12 @@ std::pair<int64_t, int64_t> attention_blocks(const at::Tensor& query, const at::
   return {length >= 768 ? 256 : length >= 192 ? 64 : 32, std::min<int64_t>(512, key.size(-2))};
 }
 
-/// Scores, two statistics of each row, and the result of a block, in float.
+/// Bytes of the numbers that it adds up in.
+int64_t attention_number(const at::Tensor& query) {
+  return static_cast<int64_t>(query.scalar_type() == at::kDouble ? sizeof(double) : sizeof(float));
+}
+
+/// Scores, two statistics of each row, and the result of a block.
 int64_t flash_attention(const KernelCall& call) {
   const auto* query = defined(call.inputs, 0);
   const auto* key = defined(call.inputs, 1);
@@ -128,7 +133,7 @@ int64_t flash_attention(const KernelCall& call) {
     return 0;
   }
   const auto [rows, columns] = attention_blocks(*query, *key);
-  return threads() * static_cast<int64_t>(sizeof(float)) * (rows * columns + 2 * rows + rows * query->size(-1));
+  return threads() * attention_number(*query) * (rows * columns + 2 * rows + rows * query->size(-1));
 }
 
 /// Two blocks of scores, and a copy of the gradient if it is not laid out as the result.
@@ -140,7 +145,7 @@ int64_t flash_attention_backward(const KernelCall& call) {
     return 0;
   }
   const auto [rows, columns] = attention_blocks(*query, *key);
-  return threads() * static_cast<int64_t>(sizeof(float)) * 2 * rows * columns + nbytes(gradient) + KiB;
+  return threads() * attention_number(*query) * 2 * rows * columns + nbytes(gradient) + KiB;
 }
 
 /// The gradients of weight and bias, once for each thread.

@@ -10,6 +10,7 @@ import torch
 from torch.utils.checkpoint import CheckpointPolicy
 
 from recals._load import _C
+from recals.loss import Loss, loss_for_analysis
 
 Budget = int | str | Mapping[str, int | str]
 """Bytes, "512MiB", "50%" of the plain step's own peak, "min", "auto", or one of those for each device by name."""
@@ -126,11 +127,14 @@ def step_options(
     target_device: Device | None,
     workspace_margin: int | None,
     scratch: Scratch | None = None,
+    loss: Loss | None = None,
     preserve_rng_state: bool = True,
     gpu_devices: GpuDevices = "all",
 ) -> Any:
     """What a step is analysed with."""
     options = _C.StepOptions()
+    if loss is not None:
+        options.loss = loss_for_analysis(loss)
     options.cost_model = cost_model_text(cost_model)
     if target_device is not None:
         options.target_device = device_name(target_device)

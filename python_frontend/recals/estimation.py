@@ -8,6 +8,7 @@ import torch
 
 from recals._load import _C
 from recals.arguments import CostModel, Device, Scratch, example_tuple, script_module, step_options
+from recals.loss import Loss
 from recals.report import Report, report_from
 
 
@@ -20,6 +21,7 @@ def estimate(
     target_device: Device | None = None,
     workspace_margin: int | None = None,
     scratch: Scratch | None = None,
+    loss: Loss | None = None,
 ) -> Report:
     """Runs a training step on meta tensors (no data, no memory) and reports what it would hold, and when.
 
@@ -31,6 +33,10 @@ def estimate(
     """
     module = script_module(module, "estimate")
     options = step_options(
-        cost_model=cost_model, target_device=target_device, workspace_margin=workspace_margin, scratch=scratch
+        cost_model=cost_model,
+        target_device=target_device,
+        workspace_margin=workspace_margin,
+        scratch=scratch,
+        loss=loss,
     )
     return report_from(_C.report(module._c, method, example_tuple(example_inputs), options))

@@ -21,6 +21,7 @@ from recals.arguments import (
     script_module,
     step_options,
 )
+from recals.loss import Loss
 from recals.wrapping import wrap
 
 
@@ -35,6 +36,7 @@ def optimize(
     target_device: Device | None = None,
     workspace_margin: int | None = None,
     scratch: Scratch | None = None,
+    loss: Loss | None = None,
     preserve_rng_state: bool = True,
     gpu_devices: GpuDevices = "all",
 ) -> torch.jit.ScriptModule:
@@ -76,7 +78,13 @@ def optimize(
         scratch: where the scratch memory of the CPU's kernels comes from. "measured": each distinct kernel call of the
             step is made once, with made-up numbers, and what it takes is kept for this process and in a file of the
             user's cache folder for the next ones; about the time of one step when nothing is known yet. "rules": bounds
-            from a table. By default measured, unless module or inputs are on meta (docs/memory-model.md).
+            from a table. By default measured, unless module or inputs are on meta (docs/scratch.md).
+        loss: what the step computes of the module's result and runs the backward of, a function of what a call returns:
+            ``loss=lambda logits: F.cross_entropy(logits.float(), targets)``. It is called on tensors without data, so
+            that its bytes are counted and the plan fits them exactly; of the module's result it may read no number.
+            Targets and the like are taken from around it. It is called several times, inside the autocast block that
+            `optimize` is called in. Without it, what the module returns is taken for the loss if it is one number, and
+            else a stand-in is counted, the envelope of the usual losses (docs/memory-model.md).
         preserve_rng_state: False: the plan stores and sets no state of a random generator, so what draws random numbers
             is never run again but kept; a dropout is made again from its mask. (torch.utils.checkpoint draws other
             numbers then; Recals never changes a gradient.)
@@ -100,6 +108,7 @@ def optimize(
         target_device=target_device,
         workspace_margin=workspace_margin,
         scratch=scratch,
+        loss=loss,
         preserve_rng_state=preserve_rng_state,
         gpu_devices=gpu_devices,
     )

@@ -28,6 +28,7 @@ from recals.arguments import (
     script_module,
     step_options,
 )
+from recals.loss import Loss
 from recals.report import Report, report_from
 from recals.wrapping import wrap
 
@@ -99,6 +100,7 @@ def analyse(
     target_device: Device | None = None,
     workspace_margin: int | None = None,
     scratch: Scratch | None = None,
+    loss: Loss | None = None,
     preserve_rng_state: bool = True,
     gpu_devices: GpuDevices = "all",
 ) -> Analysis:
@@ -111,6 +113,7 @@ def analyse(
         target_device=target_device,
         workspace_margin=workspace_margin,
         scratch=scratch,
+        loss=loss,
         preserve_rng_state=preserve_rng_state,
         gpu_devices=gpu_devices,
     )

@@ -22,6 +22,7 @@ from recals.arguments import (
     script_module,
     step_options,
 )
+from recals.loss import Loss
 from recals.plotting import draw_tradeoff
 
 
@@ -91,6 +92,7 @@ def pareto(
     target_device: Device | None = None,
     workspace_margin: int | None = None,
     scratch: Scratch | None = None,
+    loss: Loss | None = None,
     preserve_rng_state: bool = True,
     gpu_devices: GpuDevices = "all",
 ) -> ParetoCurve:
@@ -110,6 +112,7 @@ def pareto(
         target_device=target_device,
         workspace_margin=workspace_margin,
         scratch=scratch,
+        loss=loss,
         preserve_rng_state=preserve_rng_state,
         gpu_devices=gpu_devices,
     )
