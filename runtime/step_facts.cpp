@@ -33,7 +33,7 @@ std::vector<SlotFact> more_than(std::vector<SlotFact> expected, const std::vecto
 
 } // namespace
 
-std::string to_text(const StepFacts& facts) {
+std::string lines_of(const StepFacts& facts) {
   std::ostringstream text;
   for (size_t node = 0; node < facts.size(); ++node) {
     if (!facts[node].empty()) {

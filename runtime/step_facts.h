@@ -24,8 +24,8 @@ struct SlotFact {
 using StepFacts = std::vector<std::vector<SlotFact>>;
 
 /// One line per node with slots: its number, then name and bytes of each. What a rewritten module carries.
-RECALS_API std::string to_text(const StepFacts& facts);
-/// Throws c10::Error for what `to_text` did not write.
+RECALS_API std::string lines_of(const StepFacts& facts);
+/// Throws c10::Error for what `lines_of` did not write.
 RECALS_API StepFacts parse_step_facts(const std::string& text, size_t nodes);
 
 /// Listens to a step on the device.
