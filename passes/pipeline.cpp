@@ -12,6 +12,7 @@
 #include "passes/plan/plan_json.h"
 #include "passes/registry.h"
 #include "passes/sizes/device_rules.h"
+#include "passes/sizes/older_loss.h"
 #include "passes/sizes/profile.h"
 #include "runtime/describe.h"
 #include "runtime/ops.h"
@@ -529,8 +530,12 @@ Report report_of(
   if (!is_lowered(module)) {
     return report_of(analyse(module, method, inputs, options));
   }
-  const auto analysis = analyse(restore(module), method, inputs, options);
   const auto step = lowered_step(module);
+  std::optional<OlderStandIn> older;
+  if (step.format < kFirstFormatWithFiveUnits) {
+    older.emplace();
+  }
+  const auto analysis = analyse(restore(module), method, inputs, options);
   if (step.method != method || step.attributes != analysis.flat.attributes) {
     return report_of(analysis); // what a call would run
   }

@@ -1,12 +1,12 @@
 #include "passes/sizes/loss.h"
 
 #include <algorithm>
-#include <array>
 
 #include <ATen/ATen.h>
 
 #include "passes/graph/specialise.h"
 #include "passes/meta/meta_allocator.h"
+#include "passes/sizes/older_loss.h"
 
 namespace recals {
 
@@ -44,6 +44,20 @@ at::Tensor LossStandIns::of(const at::Tensor& tensor) {
 
 namespace {
 
+thread_local int units = 5; ///< live at a moment of the loss's backward
+
+} // namespace
+
+OlderStandIn::OlderStandIn() : outer_(units) {
+  units = 4;
+}
+
+OlderStandIn::~OlderStandIn() {
+  units = outer_;
+}
+
+namespace {
+
 bool takes_loss(const at::Tensor& output) {
   return output.defined() && output.requires_grad() && output.dim() > 0 && output.numel() > 0;
 }
@@ -64,8 +78,11 @@ at::Tensor envelope_of(const at::Tensor& output, const at::Tensor& target) {
   const auto computed = as_computed(output);
   const bool copied = at::isReducedFloatingType(output.scalar_type());
   const int64_t rows = copied ? computed.numel() / computed.size(-1) : 0;
-  computed.register_hook([rows](const at::Tensor& gradient) {
-    const std::array<at::Tensor, 3> more{at::empty_like(gradient), at::empty_like(gradient), at::empty_like(gradient)};
+  computed.register_hook([rows, more = units - 2](const at::Tensor& gradient) { // beside what is held, and the gradient
+    std::vector<at::Tensor> live;
+    for (int i = 0; i < more; ++i) {
+      live.push_back(at::empty_like(gradient));
+    }
     const auto of_rows = at::empty({std::min(4 * rows, gradient.numel())}, gradient.options());
   });
   return at::mse_loss(computed, target);

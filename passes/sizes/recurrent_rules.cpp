@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 namespace recals {
 
@@ -146,11 +147,25 @@ Result by_layer(const Call& call, const at::Tensor& input, const State& state, i
   return {output, {hidden, cell}};
 }
 
+/// Does oneDNN compute in bfloat16 on this machine? (In training it never does in half.)
+bool has_bfloat16() {
+  static const bool known = [] {
+    const auto op = c10::Dispatcher::singleton().findSchema({"mkldnn::_is_mkldnn_bf16_supported", ""});
+    Stack answer;
+    if (op) {
+      op->callBoxed(answer);
+    }
+    return op && answer.back().toBool();
+  }();
+  return known;
+}
+
 /// Does lstm take oneDNN's layers? The conditions are those of torch's own choice (ATen/native/RNN.cpp).
 bool takes_layers(const Call& call) {
   const auto type = call.input.scalar_type();
-  return call.kind == Kind::Lstm && at::globalContext().userEnabledMkldnn() && call.input.numel() != 0 &&
-      (type == at::kFloat || at::isReducedFloatingType(type)) && !Weights(call, 0).projection.defined();
+  const bool computes = type == at::kFloat || (type == at::kBFloat16 && has_bfloat16());
+  return call.kind == Kind::Lstm && at::globalContext().userEnabledMkldnn() && call.input.numel() != 0 && computes &&
+      !Weights(call, 0).projection.defined();
 }
 
 /// All layers. The results are on the stack as the ops return them.

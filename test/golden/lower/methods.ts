@@ -16,4 +16,4 @@
 # CHECK: if [[PLANNED]]:
 # CHECK: ops.recals.checkpoint(self, "recals_forward_step", [input])
 # CHECK: else:
-# CHECK: (self).recals_forward_plain(input, )
+# CHECK: ops.recals.plain(self, "recals_forward_plain", {{.*}})
