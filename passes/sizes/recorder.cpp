@@ -58,6 +58,12 @@ struct KernelContext : public at::ObserverContext {
   bool replays = false;
 };
 
+/// An op of another library that says nothing of what it is made of.
+bool is_opaque(const c10::OperatorHandle& op) {
+  return op.operator_name().name.rfind("aten::", 0) != 0 &&
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+}
+
 /// What the device runs as one: an op with a kernel of its own. Composite ops are made of others, which are seen themselves.
 bool is_kernel(const c10::OperatorName& name) {
   static thread_local std::unordered_map<std::string, bool> known;
@@ -66,7 +72,7 @@ bool is_kernel(const c10::OperatorName& name) {
   if (found == known.end()) {
     auto handle = c10::Dispatcher::singleton().findOp(name);
     const bool kernel = handle && handle->hasSchema() &&
-        (handle->hasKernelForDispatchKey(c10::DispatchKey::CPU) || runs_as_one(name.name) ||
+        (handle->hasKernelForDispatchKey(c10::DispatchKey::CPU) || is_opaque(*handle) || runs_as_one(name.name) ||
          looks_for_zeros(name.name));
     found = known.emplace(key, kernel).first;
   }
