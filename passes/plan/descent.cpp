@@ -55,6 +55,7 @@ struct Descent::Shorter {
         options(this->step.index()),
         search([&] {
           options.most_chained = 0; // few levels of it are asked for, so the ways to them should be short
+          options.for_starts = true;
           return options;
         }()),
         descent(this->step.index(), this->options, unit, search),
@@ -212,7 +213,7 @@ std::optional<Descent::Point> Descent::below(const Point& from) {
       return begin;
     }
   }
-  std::optional<Point> point = level >= floor_ ? reach(from, level) : std::nullopt;
+  std::optional<Point> point = level >= floor_ ? reach(from, level, true) : std::nullopt;
   if (leads_to_end(range)) {
     return point;
   }
@@ -230,7 +231,7 @@ std::optional<Descent::Point> Descent::below(const Point& from) {
 const Descent::Point& Descent::lowest() {
   if (!lowest_) {
     const Point point = anchored_ ? lowest_from_anchor() : lowest_from(now());
-    lowest_ = polished(point, point.peak, 0);
+    lowest_ = search_.for_starts ? point : polished(point, point.peak, 0);
   }
   return *lowest_;
 }
@@ -255,11 +256,13 @@ Descent::Point Descent::lowest_from(const Point& from) {
 Descent::Point Descent::lowest_from_anchor() {
   const int range = last_range();
   Point lowest = range > 0 ? *anchor(range) : plain_;
+  // The shorter step is asked for starting points alone.
+  const double least_share = search_.for_starts ? 0.015 : 0.006;
   double share = 0.02;
   bool grows = true;
-  while (share > 0.004 && lowest.peak > floor_) {
+  while (share > least_share && lowest.peak > floor_) {
     const int64_t level = std::max(static_cast<int64_t>(static_cast<double>(lowest.peak) * (1 - share)), floor_);
-    std::optional<Point> lower = reach(lowest, level);
+    std::optional<Point> lower = reach(lowest, level, grows);
     if (!lower) {
       lower = reach_hot(lowest, level, 2, 0);
     }
@@ -346,7 +349,8 @@ bool Descent::is_anchor(const Point& point) {
   return known != anchors_.end() && known->second && known->second->choices == point.choices;
 }
 
-std::optional<Descent::Point> Descent::reach(const Point& from, int64_t level) {
+/// `anew`: it begins at starting points, too, where nothing else fits, or where it is time to.
+std::optional<Descent::Point> Descent::reach(const Point& from, int64_t level, bool anew) {
   set_level(level);
   step_.set_choices(from.choices);
   improver_.drop_until_it_fits({}, most_work_ / 50);
@@ -360,9 +364,9 @@ std::optional<Descent::Point> Descent::reach(const Point& from, int64_t level) {
   chain.tries = std::max<int64_t>(chain.tries, 600);
   const State chained = improver_.anneal({chain, kCold, 1, false, {}});
   best = better(chained, best) ? chained : best;
-  if ((level < next_starts_ && !anchored_) || !best.fits()) {
-    const State anew = best_from_starts(effort(0.05, 0.01), 2);
-    best = better(anew, best) ? anew : best;
+  if (anew && ((level < next_starts_ && !anchored_) || !best.fits())) {
+    const State start = best_from_starts(effort(0.05, 0.01), 2);
+    best = better(start, best) ? start : best;
     while (next_starts_ > level) {
       next_starts_ = static_cast<int64_t>(static_cast<double>(next_starts_) * kStarts);
     }

@@ -81,7 +81,7 @@ class Descent {
   const Point& lowest();
   Point lowest_from(const Point& from);
   Point lowest_from_anchor();
-  std::optional<Point> reach(const Point& from, int64_t level);
+  std::optional<Point> reach(const Point& from, int64_t level, bool anew);
   std::optional<Point> reach_hot(const Point& from, int64_t level);
   std::optional<Point> reach_hot(const Point& from, int64_t level, size_t attempts, size_t most_starts);
   State best_from_starts(const Effort& each, int most_starts);

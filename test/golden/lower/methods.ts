@@ -12,8 +12,9 @@
 # CHECK: ops.recals.checkpoint(self, "recals_forward_region_0", [{{.*}}])
 # CHECK-LABEL: def forward(
 # CHECK: ["2.training=True"{{.*}}]
-# CHECK: [[PLANNED:_[0-9]+]] = ops.recals.enter(self, (input,), "(f32[512, 128]@cpu)", {{.*}}, {{[0-9]+}})
+# CHECK: [[ALL:_[0-9]+]] = (input,)
+# CHECK: [[PLANNED:_[0-9]+]] = ops.recals.enter(self, [[ALL]], "(f32[512, 128]@cpu)", {{.*}}, {{[0-9]+}})
 # CHECK: if [[PLANNED]]:
 # CHECK: ops.recals.checkpoint(self, "recals_forward_step", [input])
 # CHECK: else:
-# CHECK: ops.recals.plain(self, "recals_forward_plain", {{.*}})
+# CHECK: ops.recals.plain(self, "recals_forward_plain", [[ALL]])
