@@ -3,7 +3,7 @@
 # installed one.
 
 set(_recals_package "${PROJECT_BINARY_DIR}/python/recals")
-set(_recals_public_headers runtime/counters.h runtime/graph_passes.h runtime/memory_listener.h runtime/memory_tracker.h)
+set(_recals_public_headers runtime/counters.h runtime/graph_passes.h runtime/cpu_memory.h runtime/memory_tracker.h)
 
 include(CMakePackageConfigHelpers)
 write_basic_package_version_file(

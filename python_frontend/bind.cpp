@@ -91,8 +91,8 @@ std::vector<Step> steps_between(const std::string& first, const std::string& las
   return steps;
 }
 
-/// The module of a job that is planned. All scripted modules of a Python process share one compilation unit, which knows
-/// no lock but the GIL, and this adds a type and methods to it.
+/// The module of a job that is planned. With the GIL held, which alone guards the plain module's type and methods: all
+/// scripted modules of a Python process share one compilation unit.
 Module lowered(Job& job) {
   without_gil([&] { measure_changes(job); });
   run_pipeline(job, steps_between("boundaries", "lower"));
@@ -171,6 +171,7 @@ void bind_memory_tracker(py::module& m) {
   py::class_<MemoryTracker, std::shared_ptr<MemoryTracker>>(m, "MemoryTracker")
       .def_static("start", &MemoryTracker::start, py::arg("with_curve"))
       .def("stop", &MemoryTracker::stop)
+      .def_property_readonly("hears_accelerators", &MemoryTracker::hears_accelerators)
       .def("reset_peak", &MemoryTracker::reset_peak)
       .def("live", &MemoryTracker::live)
       .def("seconds", &MemoryTracker::seconds)

@@ -17,6 +17,16 @@
 
 namespace recals {
 
+namespace {
+
+/// Planning runs the step, too, which is nothing that was done for a training step: it counts where nobody reads.
+Counters& counters_of(const Program& program) {
+  static Counters of_planning;
+  return program.meta ? of_planning : counters();
+}
+
+} // namespace
+
 Frame::Geometry::Geometry(const at::Tensor& tensor)
     : sizes(tensor.sizes().vec()),
       strides(tensor.strides().vec()),
@@ -191,7 +201,7 @@ void Frame::before_draw(int node, const at::Generator& generator) {
     drawn_.emplace(Drawn{generator.device(), generator, RngState::copy_of(generator), {}});
   } else {
     rng_[node] = RngState::of(generator);
-    ++counters().rng_saves;
+    ++counters_of(*program_).rng_saves;
   }
 }
 
@@ -237,7 +247,7 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const 
         "': ",
         info.packer->broken,
         ". Call recals.optimize with a budget that needs no packing, and report this op.");
-    ++counters().packs;
+    ++counters_of(*program_).packs;
     if (info.value == nullptr) {
       geometry_[reg].emplace(slot); // an internal is no node's input; a recipe reads it as it was saved
     }
@@ -246,7 +256,7 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const 
   ++slots.waiting;
   slots.device = slot.device();
   slots.nbytes = slot.storage().nbytes();
-  ++counters().dropped_slots;
+  ++counters_of(*program_).dropped_slots;
   return std::make_unique<Hook>(shared_from_this(), reg, slot, node);
 }
 
@@ -268,7 +278,7 @@ void Frame::after_node(int node, const std::vector<at::Tensor>& outputs) {
     rng_[node] = program_->meta ? RngState::stand_in(drawn_->device, program_->devices)
                                 : RngState::of(drawn_->generator, drawn_->before);
     rng_[node]->ends_at(drawn_->end);
-    counters().rng_saves += program_->meta ? 0 : 1;
+    ++counters_of(*program_).rng_saves;
   }
   drawn_.reset();
 }
@@ -412,7 +422,7 @@ at::Tensor Frame::unpack(int reg) {
   at::NoGradGuard no_grad;
   const auto& packed = packed_[reg];
   TORCH_INTERNAL_ASSERT(packed.bytes.defined(), "recals: nothing is packed for ", program_->registers[reg].name);
-  ++counters().unpacks;
+  ++counters_of(*program_).unpacks;
   auto elements = program_->registers[reg].packer->unpack(packed.bytes, packed.elements, packed.dtype);
   return geometry_[reg] ? geometry_[reg]->on(elements.storage()) : elements;
 }
@@ -483,11 +493,11 @@ void Frame::replay(Demand& demand) {
   RECORD_FUNCTION("recals::replay", std::vector<c10::IValue>());
   const auto start = std::chrono::steady_clock::now();
   const ForwardStateGuard as_in_forward(state_);
-  ++counters().replays;
+  ++counters_of(*program_).replays;
   for (int node : nodes_for(demand)) {
     run_again(demand, node);
   }
-  counters().recompute_nanoseconds +=
+  counters_of(*program_).recompute_nanoseconds +=
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -589,7 +599,7 @@ std::vector<at::Tensor> Frame::call_again(Demand& demand, int node, std::vector<
   std::optional<RngGuard> rng;
   if (rng_[node]) {
     rng.emplace(*rng_[node]);
-    counters().rng_restores += program_->meta ? 0 : 1;
+    ++counters_of(*program_).rng_restores;
   }
   const auto since = at::sequence_number::peek();
   auto outputs = call_op(node, inputs, /*saves=*/internals);
@@ -634,10 +644,10 @@ void Frame::run_again(Demand& demand, int node) {
     inputs.push_back(input(demand, node, info.recipe_reg));
   }
   auto outputs = call_again(demand, node, inputs);
-  ++counters().recomputed_nodes;
+  ++counters_of(*program_).recomputed_nodes;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].defined()) {
-      counters().recomputed_bytes += static_cast<int64_t>(outputs[i].nbytes());
+      counters_of(*program_).recomputed_bytes += static_cast<int64_t>(outputs[i].nbytes());
       made(demand, info.outputs[i], outputs[i]);
     }
   }

@@ -2,8 +2,9 @@
 
 /// The exact bytes that torch's allocators hand out and take back, per device, from a moment on.
 ///
-/// Pushed as the calling thread's profiler state, as torch's own profiler is, so every thread that works
-/// for this one (autograd's too) reports to it.
+/// Of the CPU it hears beside whoever else listens, torch's profiler and other trackers (Note [The CPU's allocator]).
+/// Allocators of accelerators tell only what stands in the slot of torch's profiler. There a tracker stands where torch
+/// has an accelerator and the slot is free; while a profiler is active in the thread, it hears of the CPU alone.
 
 #include <chrono>
 #include <map>
@@ -12,12 +13,16 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/Device.h>
+
 #include "recals/export.h"
-#include "runtime/memory_listener.h"
+#include "runtime/cpu_memory.h"
 
 namespace recals {
 
-class RECALS_API MemoryTracker : public MemoryListener {
+class AcceleratorReports;
+
+class RECALS_API MemoryTracker : private CpuMemoryListener {
  public:
   static constexpr size_t kMostPoints = size_t{1} << 16;
 
@@ -26,16 +31,24 @@ class RECALS_API MemoryTracker : public MemoryListener {
     int64_t live; ///< bytes above the start
   };
   struct PerDevice {
-    int64_t live = 0; ///< bytes above the start; negative if more was freed
+    int64_t live = 0; ///< bytes above the start; negative if more was freed (of an accelerator's)
     int64_t peak = 0; ///< the most of them so far
     /// After every allocation and free, if asked for. Of a long run only the larger of 2, 4, 8, ... neighbours, so that
     /// there are at most kMostPoints and the peak is one of them.
     std::vector<Point> curve;
   };
 
-  /// Starts to track what the calling thread does; stop() must be called on the same thread.
+  /// Starts to track what the calling thread does, and what works for it (autograd's threads). Trackers and profilers may
+  /// be nested, and end in any order.
   static std::shared_ptr<MemoryTracker> start(bool with_curve);
+  /// The figures stay. Also done by the destructor.
   void stop();
+  ~MemoryTracker() override;
+  MemoryTracker(const MemoryTracker&) = delete;
+  MemoryTracker& operator=(const MemoryTracker&) = delete;
+
+  /// Is every device of this process heard? False if there is an accelerator, and one of torch's profilers is active.
+  bool hears_accelerators() const;
 
   /// Bytes above the start now, by device name; copies no curve.
   std::map<std::string, int64_t> live() const;
@@ -46,10 +59,11 @@ class RECALS_API MemoryTracker : public MemoryListener {
   /// Peaks count from here.
   void reset_peak();
 
-  void reportMemoryUsage(void* ptr, int64_t bytes, size_t allocated, size_t reserved, c10::Device device) override;
+  /// `bytes` were allocated on `device`, or freed if negative. Called by those who hear of it.
+  void changed(c10::Device device, int64_t bytes);
 
  private:
-  explicit MemoryTracker(bool with_curve) : with_curve_(with_curve), start_(std::chrono::steady_clock::now()) {}
+  explicit MemoryTracker(bool with_curve);
 
   struct Recorded {
     PerDevice figures;
@@ -57,6 +71,8 @@ class RECALS_API MemoryTracker : public MemoryListener {
     size_t events = 0; ///< that the last point stands for
   };
 
+  void allocated(void* pointer, int64_t bytes) override;
+  void freed(void* pointer, int64_t bytes) override;
   void record(Recorded& device);
 
   const bool with_curve_;
@@ -64,6 +80,9 @@ class RECALS_API MemoryTracker : public MemoryListener {
   mutable std::mutex mutex_;
   std::map<c10::Device, Recorded, bool (*)(c10::Device, c10::Device)> devices_{
       [](c10::Device a, c10::Device b) { return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index()); }};
+  std::shared_ptr<AcceleratorReports> accelerators_; ///< null: not heard
+  bool has_accelerator_ = false;
+  std::unique_ptr<CpuMemorySubscription> cpu_;
 };
 
 } // namespace recals

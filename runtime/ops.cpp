@@ -154,7 +154,8 @@ void enter_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack)
   const auto inputs = torch::jit::pop(*stack);
   const auto self = torch::jit::pop(*stack);
   ops::check_format(format);
-  bool planned = at::GradMode::is_enabled();
+  // A frozen module (torch.jit.freeze) has constants in place of parameters, and only its plain ops.
+  bool planned = at::GradMode::is_enabled() && self.toObjectRef().type()->hasAttribute(ops::kPlanAttribute);
   for (size_t i = 0; planned && i < attributes.size(); ++i) {
     const std::string text = attributes.get(i).toStringRef();
     const auto equals = text.find('=');

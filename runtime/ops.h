@@ -36,6 +36,9 @@ inline const auto plain = c10::Symbol::fromQualString("recals::plain");
 /// Runs a method of `self` op by op. Inside it, further calls are its regions.
 inline const auto checkpoint = c10::Symbol::fromQualString("recals::checkpoint");
 
+/// The attribute of a rewritten module that holds its plan. Freezing takes it away, with all that is trained.
+inline constexpr const char* kPlanAttribute = "recals_plan";
+
 // Marks. `retained_from`: a replay retains the storage if it is asked for by the backward of this node of the step or of
 // one before it (Choice::cache_from of passes/plan); the default is always, -1 is never.
 

@@ -150,7 +150,10 @@ class Specialiser {
 
  private:
   [[noreturn]] void refuse(const Node* node, const std::string& why) {
-    const auto place = where(node);
+    auto place = where(node);
+    for (const auto* input : node->inputs()) {
+      place = place.empty() ? where(input->node()) : place; // TorchScript gives assignments none of their own
+    }
     TORCH_CHECK(false, "recals: ", node->kind().toQualString(), place.empty() ? "" : " at " + place, " ", why);
   }
 
@@ -561,6 +564,11 @@ class Specialiser {
       }
       auto* set = out_->createSetAttr(owner, name, value_of(value.toTensor(), node));
       out_->insertNode(set)->setSourceRange(node->sourceRange());
+    } else if (holds_tensor(value)) {
+      refuse(
+          node,
+          "assigns a container of tensors to '" + path_of(object.get(), name) +
+              "', which is not supported; make each tensor an attribute of its own");
     } else if (describe(object->getAttr(name)) != describe(value)) {
       refuse(node, "changes the attribute '" + path_of(object.get(), name) + "', which is no tensor, in every step");
     }

@@ -20,7 +20,7 @@ using torch::jit::Value;
 
 namespace {
 
-constexpr const char* kPlanAttribute = "recals_plan";
+using ops::kPlanAttribute;
 constexpr const char* kMethodAttribute = "recals_method";
 constexpr const char* kPrefix = "recals_";
 

@@ -11,7 +11,7 @@ using torch::jit::Module;
 namespace {
 
 c10::QualifiedName new_name(const c10::QualifiedName& name, const std::string& suffix) {
-  // "Net_recals" stays "Net_recals" when it is rewritten again; mangling makes it unique.
+  // "Net_recals" stays "Net_recals" when it is rewritten again.
   auto base = name.name();
   const auto old = base.find("_recals");
   if (old != std::string::npos) {
@@ -37,12 +37,11 @@ Module retype(
     const std::function<std::string(const std::string&)>& rename,
     const std::function<bool(const std::string&)>& keep) {
   const auto old = module.type();
-  auto unit = module._ivalue()->compilation_unit();
+  // A unit of its own, which goes when the module does. All scripted modules of a Python process share one that never
+  // goes, with every method that was ever added to it.
+  auto unit = std::make_shared<torch::jit::CompilationUnit>();
   TORCH_CHECK(old->name(), "recals: the module's type has no name");
-  auto name = new_name(*old->name(), suffix);
-  if (unit->get_type(name) != nullptr) {
-    name = unit->mangle(name);
-  }
+  const auto name = new_name(*old->name(), suffix);
   auto type = ClassType::create(name, unit, /*is_module=*/true, old->doc_string());
   unit->register_type(type);
 

@@ -1,7 +1,6 @@
 #include "passes/meta/meta_allocator.h"
 
 #include <atomic>
-#include <mutex>
 
 #include <c10/core/Allocator.h>
 
@@ -44,13 +43,14 @@ class CountingMetaAllocator : public c10::Allocator {
   void copy_data(void*, const void*, std::size_t) const override {}
 };
 
-} // namespace
+/// Put in place when the library is loaded: later, other threads may be allocating. Outlives every tensor.
+[[gnu::used]] const auto& allocator = []() -> const c10::Allocator& {
+  auto* one = new CountingMetaAllocator;
+  c10::SetAllocator(c10::kMeta, one, /*priority=*/100);
+  return *one;
+}();
 
-void install_meta_allocator() {
-  static CountingMetaAllocator allocator;
-  static std::once_flag once;
-  std::call_once(once, [] { c10::SetAllocator(c10::kMeta, &allocator, /*priority=*/100); });
-}
+} // namespace
 
 MetaAllocationDevice::MetaAllocationDevice(c10::Device device) : outer_(allocating_on) {
   allocating_on = device;
@@ -61,7 +61,6 @@ MetaAllocationDevice::~MetaAllocationDevice() {
 }
 
 MetaAllocationScope::MetaAllocationScope(MetaAllocationListener& listener) : outer_(listening) {
-  install_meta_allocator();
   listening = &listener;
 }
 

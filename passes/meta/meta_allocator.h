@@ -1,6 +1,7 @@
 #pragma once
 
-/// The allocator of the meta devices that counts.
+/// The allocator of the meta devices that counts. It is in its place from the moment that the library is loaded; without
+/// a scope it does what the one before did, except that tensors made in a MetaKernels scope are on meta:i.
 
 #include <cstdint>
 #include <functional>
@@ -22,10 +23,6 @@ class MetaAllocationListener {
   virtual void allocated(const MetaBlock& block) = 0;
   virtual void freed(const MetaBlock& block) = 0;
 };
-
-/// Puts the allocator in its place; the second call and all later ones do nothing. Without a scope it does what the one
-/// before did, except that tensors made in a MetaKernels scope are on meta:i.
-void install_meta_allocator();
 
 /// While it lives, what this thread allocates on meta is on `device`, "meta" or "meta:i".
 class MetaAllocationDevice {

@@ -42,11 +42,33 @@ class Allocating : public c10::OperatorKernel {
   }
 };
 
+/// Note [Whose key it is]
+/// kMetaKernelsKey is a key of torch's that the supported versions declare and do not use. No other one will do: of those
+/// between autograd and the kernels of devices, what is below BackendSelect (FPGA, Metal, CustomRNGKeyId) stands for
+/// devices, so that the dispatcher fills it with composite kernels, and what is above has fallbacks of torch's. A key can
+/// have one fallback. If somebody else takes this one, the second of the two is refused, and so that it is clear what
+/// happened when that is Recals, it looks first.
+void check_key() {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  bool taken = dispatcher.hasBackendFallbackForDispatchKey(kMetaKernelsKey);
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findOp(name);
+    taken = taken || (op && op->hasKernelForDispatchKey(kMetaKernelsKey));
+  }
+  TORCH_CHECK(
+      !taken,
+      "recals: somebody else has registered kernels for torch's dispatch key ",
+      kMetaKernelsKey,
+      ", which recals needs to work out steps without running them. That is so if this torch uses the key for fake "
+      "tensors of its own: use a version of torch that recals supports, or a process without the other library.");
+}
+
 /// Registers everything; the second call and all later ones do nothing.
 void register_kernels() {
   // Never destroyed: destruction would take the kernels away, and at exit other threads may still use them. "used": a
   // pointer that is never read would be left out, and what it points to look lost.
   [[gnu::used]] static auto* libraries = [] {
+    check_key();
     // Ops without a kernel here pass through.
     auto* all = new torch::Library(torch::Library::IMPL, "_", kMetaKernelsKey, __FILE__, __LINE__);
     all->fallback(torch::CppFunction::makeFallthrough());
@@ -100,7 +122,6 @@ thread_local const DeviceTable* table = nullptr;
 } // namespace
 
 MetaKernels::MetaKernels(const DeviceTable& devices) : active_(key_of_kernels()), outer_(table) {
-  install_meta_allocator();
   table = &devices;
 }
 

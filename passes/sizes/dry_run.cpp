@@ -13,6 +13,38 @@ namespace recals {
 
 namespace {
 
+/// A step may assign attributes of the module. When this goes, they are as before, and the next run begins as this one did.
+class AttributesAsBefore {
+ public:
+  AttributesAsBefore(const Program& program, const c10::IValue& self) {
+    for (const auto& node : program.nodes) {
+      if (!node.set_attribute.empty()) {
+        auto owner = self;
+        for (size_t i = 0; i + 1 < node.set_attribute.size(); ++i) {
+          owner = owner.toObjectRef().getAttr(node.set_attribute[i]);
+        }
+        const auto& name = node.set_attribute.back();
+        before_.push_back({owner.toObject(), name, owner.toObjectRef().getAttr(name)});
+      }
+    }
+  }
+  ~AttributesAsBefore() {
+    for (auto& attribute : before_) {
+      attribute.owner->setSlot(attribute.owner->type()->getAttributeSlot(attribute.name), std::move(attribute.value));
+    }
+  }
+  AttributesAsBefore(const AttributesAsBefore&) = delete;
+  AttributesAsBefore& operator=(const AttributesAsBefore&) = delete;
+
+ private:
+  struct Attribute {
+    c10::intrusive_ptr<c10::ivalue::Object> owner;
+    std::string name;
+    c10::IValue value;
+  };
+  std::vector<Attribute> before_;
+};
+
 /// "ReluBackward0 (of layer1.relu, model.py:12)"
 std::string autograd_node_in_words(const DryRun& run, int backward_op) {
   std::string words = run.step.backward_ops.at(backward_op);
@@ -48,6 +80,7 @@ DryRun dry_run(
     bool measured) {
   const MetaKernels kernels(program->devices);
   at::AutoGradMode grad_mode(true);
+  const AttributesAsBefore attributes(*program, self);
   Recorder recorder(*program, targets, measured);
   {
     MetaAllocationScope scope(recorder);

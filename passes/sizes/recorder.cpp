@@ -8,7 +8,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "passes/sizes/zeros.h"
-#include "runtime/memory_listener.h"
 #include "runtime/op_rules.h"
 #include "runtime/rng_state.h"
 
@@ -79,8 +78,19 @@ bool is_kernel(const c10::OperatorName& name) {
   return found->second;
 }
 
-std::unique_ptr<at::ObserverContext> on_kernel_begin(const at::RecordFunction& function) {
-  auto context = std::make_unique<KernelContext>();
+/// Torch swallows what a callback throws, so it is kept for the end of the run.
+template <typename F>
+void guarded(F callback) {
+  try {
+    callback();
+  } catch (...) {
+    if (recording != nullptr) {
+      recording->failed(std::current_exception());
+    }
+  }
+}
+
+void kernel_begins(const at::RecordFunction& function, KernelContext* context) {
   const auto name = function.operator_name();
   if (recording != nullptr && !name && std::string_view(function.name()) == "recals::replay_node") {
     context->replays = true;
@@ -93,11 +103,9 @@ std::unique_ptr<at::ObserverContext> on_kernel_begin(const at::RecordFunction& f
       context->inputs.assign(function.inputs().begin(), function.inputs().end());
     }
   }
-  return context;
 }
 
-void on_kernel_end(const at::RecordFunction& function, at::ObserverContext* base) {
-  auto* context = static_cast<KernelContext*>(base);
+void kernel_ends(const at::RecordFunction& function, KernelContext* context) {
   if (context->replays && recording != nullptr) {
     recording->replay_ends();
   }
@@ -111,42 +119,57 @@ void on_kernel_end(const at::RecordFunction& function, at::ObserverContext* base
   }
 }
 
+std::unique_ptr<at::ObserverContext> on_kernel_begin(const at::RecordFunction& function) {
+  auto context = std::make_unique<KernelContext>();
+  guarded([&] { kernel_begins(function, context.get()); });
+  return context;
+}
+
+void on_kernel_end(const at::RecordFunction& function, at::ObserverContext* context) {
+  guarded([&] { kernel_ends(function, static_cast<KernelContext*>(context)); });
+}
+
 /// Numbers that an op wraps into tensors of their own live on the CPU also in a dry run. Where the step uses the CPU, they
 /// count: 8 bytes each, and autograd saves some of them.
-class HostAllocations : public MemoryListener {
+class HostAllocations : public CpuMemoryListener {
  public:
   explicit HostAllocations(int host) : host_(host) {}
 
-  void reportMemoryUsage(void* pointer, int64_t bytes, size_t, size_t, c10::Device device) override {
-    if (recording == nullptr || !device.is_cpu()) {
+  void allocated(void* pointer, int64_t bytes) override {
+    if (recording == nullptr) {
       return;
     }
-    if (bytes > 0) {
-      const MetaBlock block{next_--, bytes, host_};
-      blocks_[pointer] = block;
-      recording->allocated(block);
-    } else if (auto known = blocks_.find(pointer); known != blocks_.end()) {
-      recording->freed(known->second);
-      blocks_.erase(known);
+    const MetaBlock block{next_--, bytes, host_};
+    blocks_[pointer] = block;
+    recording->allocated(block);
+  }
+
+  void freed(void* pointer, int64_t /*bytes*/) override {
+    auto known = blocks_.find(pointer);
+    if (recording == nullptr || known == blocks_.end()) {
+      return;
     }
+    recording->freed(known->second);
+    blocks_.erase(known);
   }
 
  private:
   const int host_; ///< the number of the CPU
   int64_t next_ = -1; // ids of meta blocks are not negative
   std::unordered_map<void*, MetaBlock> blocks_;
+  const CpuMemorySubscription subscription_{*this};
 };
 
 std::unique_ptr<at::ObserverContext> backward_begins(const at::RecordFunction& function) {
   if (recording != nullptr) {
-    recording->backward_op_begins(function.name(), function.seqNr());
+    guarded([&] { recording->backward_op_begins(function.name(), function.seqNr()); });
   }
   return nullptr;
 }
 
 void backward_ends(const at::RecordFunction&, at::ObserverContext*) {
   if (recording != nullptr) {
-    recording->backward_op_ends();
+    guarded([&] { recording->backward_op_ends(); });
   }
 }
 
@@ -184,6 +207,9 @@ Recorder::Recorder(const Program& program, const std::vector<Target>& targets, b
     entry.transient.assign(targets.size(), 0);
     step.nodes.push_back(std::move(entry));
   }
+  if (const int host = program.devices.number_of(c10::kCPU); host >= 0) {
+    host_ = std::make_unique<HostAllocations>(host); // may throw
+  }
   recording = this;
   kernel_depth = 0;
   recording_token = std::make_shared<Recorder*>(this);
@@ -193,9 +219,6 @@ Recorder::Recorder(const Program& program, const std::vector<Target>& targets, b
                                             .scopes({at::RecordScope::FUNCTION}));
   backward_ops_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&backward_begins, &backward_ends).scopes({at::RecordScope::BACKWARD_FUNCTION}));
-  if (const int host = program.devices.number_of(c10::kCPU); host >= 0) {
-    host_.emplace(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<HostAllocations>(host));
-  }
 }
 
 Recorder::~Recorder() {
@@ -357,7 +380,8 @@ void Recorder::node_ends(int node, const std::vector<at::Tensor>& outputs) {
       continue;
     }
     const auto* block = block_of(outputs[i].storage());
-    if (block == nullptr) {
+    // Blocks of other runs are from outside, too.
+    if (block == nullptr || blocks_.count(block->id) == 0) {
       register_external_[info.outputs[i]] = outputs[i].storage().unsafeGetStorageImpl();
       continue;
     }
@@ -689,7 +713,16 @@ void Recorder::find_recipes() {
   }
 }
 
+void Recorder::failed(std::exception_ptr error) {
+  if (!error_) {
+    error_ = std::move(error);
+  }
+}
+
 DryRun Recorder::finish() {
+  if (error_) {
+    std::rethrow_exception(error_);
+  }
   find_writes();
   find_packs();
   find_recipes();

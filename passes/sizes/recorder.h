@@ -2,11 +2,11 @@
 
 /// Listens to a dry run: allocations, the executor's nodes, saved slots, kernels, autograd nodes.
 
-#include <optional>
+#include <exception>
+#include <memory>
 #include <unordered_map>
 
 #include <ATen/record_function.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include "passes/meta/meta_allocator.h"
 #include "passes/sizes/backward_order.h"
@@ -16,6 +16,7 @@
 #include "passes/sizes/ledger.h"
 #include "passes/sizes/pack_rules.h"
 #include "passes/sizes/target.h"
+#include "runtime/cpu_memory.h"
 #include "runtime/observer.h"
 
 namespace recals {
@@ -30,6 +31,7 @@ class Recorder : public Observer, public MetaAllocationListener {
 
   /// After the executor has returned: what follows is loss and backward.
   void forward_ends(const std::vector<at::Tensor>& outputs);
+  /// Throws what the first callback threw that did.
   DryRun finish();
 
   void run_begins(const std::vector<at::Tensor>& registers) override;
@@ -53,6 +55,8 @@ class Recorder : public Observer, public MetaAllocationListener {
   std::string backward_op() const;
   void replay_begins(int node);
   void replay_ends();
+  /// A callback threw `error`, and torch goes on as if it had not.
+  void failed(std::exception_ptr error);
 
  private:
   struct Block {
@@ -96,7 +100,8 @@ class Recorder : public Observer, public MetaAllocationListener {
   std::vector<uint64_t> sequences_; ///< per forward node: of the first autograd node that it makes
   std::vector<int> backward_nodes_; ///< of the autograd nodes that wait for a replay
   LedgerWriter ledger_;
-  std::optional<c10::DebugInfoGuard> host_;
+  std::exception_ptr error_; ///< the first that a callback threw
+  std::unique_ptr<CpuMemoryListener> host_;
   at::CallbackHandle kernels_ = 0;
   at::CallbackHandle backward_ops_ = 0;
 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import TracebackType
 from typing import Any
 
@@ -13,7 +14,9 @@ from recals._load import _C
 class MemoryUse:
     """Bytes above the start, per device, seen by the allocators of torch in this thread and those that work for it.
 
-    Use it as a context manager; the figures can be read inside the block and after it.
+    Use it as a context manager; the figures can be read inside the block and after it. Blocks of several, and of
+    torch's profiler, may lie inside one another or overlap, and each sees all of its bytes. Accelerators are the
+    exception: what is allocated there is not seen where a profiler is active already, and a `UserWarning` says so.
     """
 
     def __init__(self, model: torch.nn.Module | None = None, *, curve: bool = False) -> None:
@@ -26,23 +29,31 @@ class MemoryUse:
         self._forward_seconds: float | None = None
 
     def __enter__(self) -> MemoryUse:
+        if self._tracker is not None:
+            raise RuntimeError("recals: this track_memory() is active already; make another one for a block inside it")
         self._held = {}
         self._forward_seconds = None
+        self._tracker = _C.MemoryTracker.start(self._with_curve)
         if self._model is not None:
             # Scripted modules take no hooks of their own.
             self._hook = torch.nn.modules.module.register_module_forward_hook(self._forward_ended)
-        self._tracker = _C.MemoryTracker.start(self._with_curve)
+        if not self._tracker.hears_accelerators:
+            warnings.warn(
+                "recals: one of torch's profilers is active, so track_memory() sees the CPU's bytes but not those of "
+                "accelerators; enter it before the profiler, or outside of it",
+                stacklevel=2,
+            )
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._last = self._tracker.devices()
-        self._tracker.stop()
-        self._tracker = None
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
+        tracker, self._tracker = self._tracker, None
+        tracker.stop()
+        self._last = tracker.devices()
 
     def _forward_ended(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         if module is self._model and self._tracker is not None:

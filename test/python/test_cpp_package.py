@@ -36,11 +36,14 @@ class Trained(NamedTuple):
     peak: int
 
 
-def train(programs: Path, file: Path) -> Trained:
-    rows, columns = INPUTS[0].shape
-    command = [programs / "train", file, str(rows), str(columns), "5"]
+def run_train(programs: Path, file: Path, shape: tuple[int, ...]) -> subprocess.CompletedProcess[str]:
+    command = [programs / "train", file, ",".join(map(str, shape)), "5"]
     environment = {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+
+
+def train(programs: Path, file: Path) -> Trained:
+    done = run_train(programs, file, INPUTS[0].shape)
     assert done.returncode == 0, done.stderr
     return Trained(re.findall(r"loss (\S+)", done.stdout), int(re.search(r"peak (\d+) bytes", done.stdout)[1]))
 
@@ -59,6 +62,15 @@ def test_cpp_program_trains_within_the_budget(programs: Path, tmp_path: Path) ->
     assert kept.losses == trained.losses
     assert kept.peak > device["budget"]
     assert float(trained.losses[-1]) < float(trained.losses[0])
+
+    rows, columns = INPUTS[0].shape
+    refused = run_train(programs, small, (rows + 1, columns))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    (line,) = refused.stderr.splitlines()
+    assert line.startswith("train: recals: the plan was made for inputs")
+    missing = run_train(programs, tmp_path / "no.pt", (rows, columns))
+    assert missing.returncode == 1
+    assert len(missing.stderr.splitlines()) == 1
 
 
 class Twice(nn.Module):

@@ -419,6 +419,16 @@ def test_plan_adds_up() -> None:
     assert all(storage["reason"] and storage["bytes"] >= 0 for storage in plan["storages"])
 
 
+def test_counters_do_not_count_planning() -> None:
+    scripted = torch.jit.script(
+        nn.Sequential(nn.Linear(24, 96), nn.Dropout(0.5), nn.Tanh(), nn.Linear(96, 24), nn.ReLU())
+    )
+    recals.reset_counters()
+    recals.estimate(recals.optimize(scripted, (features(),), "min"), (features(),))
+    recals.pareto(scripted, (features(),))
+    assert {name: number for name, number in recals.counters().items() if number} == {}
+
+
 def test_counters_count_one_step() -> None:
     _, budgeted = twins(net(), (features(),))
     run(budgeted, (features(),))

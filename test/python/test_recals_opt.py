@@ -472,6 +472,20 @@ def test_killed_at_any_moment_it_leaves_the_old_file_or_the_whole_new_one(saved:
     assert len(ends) > 1, "all attempts ended alike: nothing was interrupted"
 
 
+def test_under_nohup_it_goes_on_when_the_terminal_goes(saved: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.pt"
+    arguments = ["nohup", *(str(part) for part in (COMMAND, saved, *INPUT, "--budget=60%", "-o", out))]
+    process = subprocess.Popen(
+        arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    time.sleep(0.2)  # until nohup has switched the signal off
+    while process.poll() is None:
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.005)
+    assert process.returncode == 0
+    assert out.exists()
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Speed
 

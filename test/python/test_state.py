@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import pytest
+import recals
 import torch
 import torch.nn.functional as F
 from support import BUDGETS, TIGHTEST, assert_same, attempt, check_steps, features, net, rewrite, run, step, twins
@@ -612,3 +613,76 @@ def test_other_methods_and_attributes_stay() -> None:
     run(plain, INPUTS)
     run(budgeted, INPUTS)
     assert differing_gradients(plain, budgeted) == []
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Attributes that the forward assigns
+
+
+class Carried(nn.Module):
+    """What it returned last time goes into this time, as a whole or in part."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self.linear = nn.Linear(24, 24)
+        self.part = part
+        self.register_buffer("state", torch.zeros(128, 24))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.linear(x))
+        if self.part == "row":
+            y = y + self.state[0]
+        elif self.part == "flat":
+            y = y + self.state.view(-1)[:24]
+        elif self.part == "transposed":
+            y = y * torch.relu(self.state.t().t() + 1)
+        elif self.part == "twice":
+            y = y + self.state[0] + self.state[1:2]
+        else:
+            y = y + self.state
+        self.state = y.detach()
+        return torch.relu(self.linear(y)) + self.state.mean()
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("part", ["whole", "row", "flat", "transposed", "twice"])
+def test_an_assigned_attribute_is_read_in_the_next_step(part: str, budget: str) -> None:
+    plain, budgeted = twins(Carried(part), INPUTS, budget)
+    for number in range(1, 4):
+        assert_same(step(plain, INPUTS, seed=number), step(budgeted, INPUTS, seed=number))
+        assert same_bits(plain.state, budgeted.state)
+
+
+def test_planning_leaves_assigned_attributes_alone() -> None:
+    module = torch.jit.script(Carried("row"))
+    before = module.state
+    recals.optimize(module, INPUTS, "min")
+    assert module.state is before or same_bits(module.state, before)
+    assert recals.estimate(module, INPUTS).peak == recals.estimate(module, INPUTS).peak
+
+
+class CarriedInAList(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(24, 24)
+        self.states: list[Tensor] = [torch.zeros(24)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.linear(x))
+        self.states = [y.detach()[0]]
+        return y
+
+
+def test_an_assigned_list_of_tensors_is_refused_with_its_line() -> None:
+    with pytest.raises(recals.RecalsError, match=r"test_state\.py:\d+ assigns a container of tensors to 'states'"):
+        rewrite(CarriedInAList(), INPUTS)
+
+
+def test_a_frozen_module_runs_plainly() -> None:
+    for training in (True, False):
+        scripted = torch.jit.script(net().train(training))
+        frozen = torch.jit.freeze(rewrite(scripted, INPUTS).eval())
+        plain = torch.jit.freeze(scripted.eval())
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad):
+                assert same_bits(frozen(*INPUTS), plain(*INPUTS))

@@ -180,7 +180,7 @@ int64_t blocks_recorded_on(c10::DeviceIndex index, c10::StreamId stream) {
 }
 
 Unheard::Unheard()
-    : guard_(c10::DebugInfoKind::PROFILER_STATE, [] {
+    : profiler_(c10::DebugInfoKind::PROFILER_STATE, [] {
         static const auto nobody = std::make_shared<NobodyHears>();
         return nobody;
       }()) {}

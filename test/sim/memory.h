@@ -10,6 +10,7 @@
 #include <c10/core/Stream.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include "runtime/cpu_memory.h"
 #include "test/sim/ordering.h"
 
 namespace recals::sim {
@@ -48,7 +49,8 @@ class Unheard {
   Unheard();
 
  private:
-  c10::DebugInfoGuard guard_;
+  c10::DebugInfoGuard profiler_;
+  CpuMemoryUnheard listeners_;
 };
 
 } // namespace recals::sim

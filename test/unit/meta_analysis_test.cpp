@@ -4,7 +4,10 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <ATen/record_function.h>
+
 #include "passes/pipeline.h"
+#include "passes/sizes/recorder.h"
 #include "runtime/executor.h"
 #include "runtime/memory_tracker.h"
 
@@ -120,6 +123,19 @@ TEST(AnalysisWithoutPython, ChainOfPointwiseOps) {
         return torch.linear(torch.dropout(torch.silu(x), 0.5, True), self.w)
   )");
   expect_exact(module, {at::rand({64, 32})});
+}
+
+TEST(Recorder, WhatACallbackThrowsEndsTheRun) {
+  Module module("Net");
+  add_parameters(module, {{"w", {4, 4}}});
+  module.define("def forward(self, x): return torch.relu(torch.linear(x, self.w))");
+  const auto analysis = analyse(module, "forward", {at::randn({4, 4})});
+  Recorder recorder(*analysis.program, analysis.targets);
+  {
+    // A replay that does not say of which node; torch swallows what its callback throws.
+    RECORD_FUNCTION("recals::replay_node", std::vector<c10::IValue>{});
+  }
+  EXPECT_THROW(recorder.finish(), std::exception);
 }
 
 } // namespace

@@ -308,7 +308,7 @@ TEST(MemoryTracker, ALongCurveStaysSmallAndKeepsItsPeaks) {
       bytes = -1'000'000 - (i - 1);
     }
     live += bytes;
-    tracker->reportMemoryUsage(nullptr, bytes, 0, 0, device);
+    tracker->changed(device, bytes);
   }
   const auto cpu = tracker->devices().at("cpu");
   EXPECT_EQ(cpu.live, live);

@@ -31,7 +31,12 @@ void remove_and_end(int signal) {
 void remove_on_signals(const std::string& file) {
   std::strncpy(to_remove, file.c_str(), sizeof(to_remove) - 1);
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    std::signal(signal, file.empty() ? SIG_DFL : &remove_and_end);
+    struct sigaction now {};
+    sigaction(signal, nullptr, &now);
+    // What whoever started the command has switched off (nohup) stays so.
+    if (now.sa_handler != SIG_IGN) {
+      std::signal(signal, file.empty() ? SIG_DFL : &remove_and_end);
+    }
   }
 }
 
