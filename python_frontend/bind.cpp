@@ -1,5 +1,6 @@
 /// The binding: thin, one function per capability. Types come from torch's own pybind11.
 
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -9,6 +10,7 @@
 #include "passes/plan/pins.h"
 #include "passes/plan/plan_json.h"
 #include "passes/registry.h"
+#include "runtime/budget_warning.h"
 #include "runtime/counters.h"
 #include "runtime/graph_passes.h"
 #include "runtime/memory_tracker.h"
@@ -252,9 +254,27 @@ void bind_reports(py::module& m) {
   });
 }
 
+/// As recals.BudgetWarning. If a filter makes it an error, it is thrown as torch's own carrier of Python's exceptions, which
+/// the autograd engine hands to the thread that called it.
+void warn_in_python(const std::string& text) {
+  if (Py_IsInitialized() == 0) {
+    TORCH_WARN(text);
+    return;
+  }
+  py::gil_scoped_acquire gil;
+  const py::object type = py::module::import("recals._errors").attr("BudgetWarning");
+  if (PyErr_WarnEx(type.ptr(), text.c_str(), 1) != 0) {
+    python_error error;
+    error.persist();
+    throw error; // NOLINT(misc-throw-by-value-catch-by-reference): persist() needs the object
+  }
+}
+
 } // namespace
 
 PYBIND11_MODULE(_C, m) {
+  handle_budget_warnings(&warn_in_python);
+
   // Local: errors of torch's own bindings stay what they are.
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     try {
@@ -265,6 +285,8 @@ PYBIND11_MODULE(_C, m) {
       py::object type = py::module::import("recals._errors").attr("BudgetError");
       py::object value = type(error.what(), error.smallest, error.smallest_without_pins);
       PyErr_SetObject(type.ptr(), value.ptr());
+    } catch (python_error& error) { // a warning that a filter made an error
+      error.restore();
     } catch (const BadBudget& error) {
       PyErr_SetString(PyExc_ValueError, error.what());
     } catch (const c10::ValueError& error) {
@@ -297,6 +319,7 @@ PYBIND11_MODULE(_C, m) {
     return out;
   });
   m.def("reset_counters", &reset_counters);
+  m.def("budget_warning", [](const std::string& text) { without_gil([&] { budget_warning(text); }); });
   bind_memory_tracker(m);
   bind_options(m);
   bind_passes(m);

@@ -9,7 +9,7 @@ Importing the package also registers the ``recals::`` operators, which is all th
 from pathlib import Path
 
 from recals import passes
-from recals._errors import BudgetError, RecalsError
+from recals._errors import BudgetError, BudgetWarning, RecalsError
 from recals._load import __version__
 from recals.calibration import calibrate, cost_model
 from recals.counting import counters, reset_counters
@@ -25,6 +25,7 @@ cmake_prefix_path: str = str(Path(__file__).parent / "share" / "cmake")
 
 __all__ = [
     "BudgetError",
+    "BudgetWarning",
     "MemoryUse",
     "ParetoCurve",
     "RecalsError",

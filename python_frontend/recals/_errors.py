@@ -1,4 +1,4 @@
-"""What Recals raises. Errors inside a training step come from TorchScript as RuntimeError; their text starts with
+"""What Recals raises and warns of. Errors inside a training step come from TorchScript as RuntimeError; their text starts with
 ``recals:`` as these do."""
 
 from __future__ import annotations
@@ -20,3 +20,11 @@ class BudgetError(RecalsError, ValueError):
         super().__init__(message)
         self.smallest = smallest
         self.smallest_without_pins = smallest_without_pins
+
+
+class BudgetWarning(UserWarning):
+    """A step may hold, or holds, more than its budget, though its gradients are right; the message says why.
+
+    ``warnings.simplefilter("error", recals.BudgetWarning)`` makes it an error. Inside a scripted forward, TorchScript
+    turns that into a RuntimeError with the same text.
+    """
