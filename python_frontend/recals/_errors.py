@@ -1,5 +1,5 @@
-"""What Recals raises and warns of. Errors inside a training step come from TorchScript as RuntimeError; their text starts with
-``recals:`` as these do."""
+"""What Recals raises, and warns of. Errors inside a training step come from TorchScript as RuntimeError; their text
+starts with ``recals:`` as these do."""
 
 from __future__ import annotations
 
