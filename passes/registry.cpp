@@ -91,7 +91,11 @@ bool run_lower(Job& job, const PassOptions&) {
   auto flat = job.analysis->flat;
   flat.graph = job.graph;
   job.module = lower(
-      job.module, job.method, flat, plan::to_json(job.analysis->sizes.step, job.planned->plan, job.planned->budgets));
+      job.module,
+      job.method,
+      flat,
+      plan::to_json(job.analysis->sizes.step, job.planned->plan, job.planned->budgets),
+      job.options.on_mismatch);
   job.graph = nullptr;
   return true;
 }

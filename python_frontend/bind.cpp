@@ -14,6 +14,7 @@
 #include "runtime/counters.h"
 #include "runtime/graph_passes.h"
 #include "runtime/memory_tracker.h"
+#include "runtime/mismatch.h"
 #include "runtime/ops.h"
 
 namespace py = pybind11;
@@ -98,6 +99,13 @@ void bind_options(py::module& m) {
             options.limits = limits_of(budgets);
           })
       .def_readwrite("cost_model", &StepOptions::cost_model)
+      .def_property(
+          "on_mismatch",
+          nullptr,
+          [](StepOptions& options, const std::string& on_mismatch) {
+            parse_on_mismatch(on_mismatch); // throws for what is none
+            options.on_mismatch = on_mismatch;
+          })
       .def_property(
           "pins",
           nullptr,
@@ -307,6 +315,7 @@ PYBIND11_MODULE(_C, m) {
     py::dict out;
     out["calls"] = c.calls.load();
     out["plain_calls"] = c.plain_calls.load();
+    out["mismatches"] = c.mismatches.load();
     out["dropped_slots"] = c.dropped_slots.load();
     out["replays"] = c.replays.load();
     out["recomputed_nodes"] = c.recomputed_nodes.load();

@@ -23,6 +23,10 @@ RECALS_API void check_format(int64_t format);
 /// the step is to be trained with inputs, or under an autocast state, other than `expected` (describe_step).
 inline const auto enter = c10::Symbol::fromQualString("recals::enter");
 
+/// One of the `attributes`: the method goes through dicts, so that the inputs' entries must be in the order of `expected`,
+/// which else has them sorted.
+constexpr const char* kDictsInOrder = "dict inputs=in order";
+
 /// checkpoint(Any self, str method, Tensor[] inputs) -> Tensor[]
 /// Runs a method of `self` op by op. Inside it, further calls are its regions.
 inline const auto checkpoint = c10::Symbol::fromQualString("recals::checkpoint");

@@ -6,7 +6,9 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "passes/meta/autocast.h"
+#include "passes/meta/failures.h"
 #include "passes/meta/meta_kernels.h"
+#include "passes/meta/no_hooks.h"
 #include "passes/sizes/recorder.h"
 #include "runtime/executor.h"
 
@@ -15,7 +17,7 @@ namespace recals {
 namespace {
 
 bool takes_loss(const at::Tensor& output) {
-  return output.defined() && output.requires_grad() && output.dim() > 0 && output.numel() > 0;
+  return output.defined() && output.requires_grad() && (output.dim() > 0 || output.is_complex()) && output.numel() > 0;
 }
 
 /// Targets of the stand-in loss belong to the caller, so they are made before anything is counted.
@@ -56,6 +58,21 @@ at::Tensor stand_in_loss(const std::vector<at::Tensor>& outputs, const std::vect
   return total;
 }
 
+/// Torch's words on what cannot be run on meta tensors are for the authors of compilers.
+void run_backward(const at::Tensor& loss, const Recorder& recorder) {
+  auto fail = [&](const std::string& what) {
+    const auto& op = recorder.failed_backward_op();
+    TORCH_CHECK(false, "recals: ", op.empty() ? "the backward" : op, ", ", failure_in_words(what, false));
+  };
+  try {
+    torch::autograd::backward({loss}, {}, /*retain_graph=*/false);
+  } catch (const c10::Error& error) {
+    fail(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+}
+
 /// "ReluBackward0 (of layer1.relu, model.py:12)"
 std::string autograd_node_in_words(const DryRun& run, int backward_op) {
   std::string words = run.step.backward_ops.at(backward_op);
@@ -88,6 +105,7 @@ DryRun dry_run(
     const std::vector<at::Tensor>& inputs,
     const std::vector<Target>& targets) {
   const MetaKernels kernels(program->devices);
+  const NoSavedTensorHooks no_hooks;
   at::AutoGradMode grad_mode(true);
   Recorder recorder(*program, targets);
   {
@@ -107,7 +125,7 @@ DryRun dry_run(
     // The single numbers that a loss makes on its way (counts, means, weights).
     const auto numbers = at::empty({16}, loss.options().dtype(at::kFloat));
     autocast.leave_block();
-    torch::autograd::backward({loss}, {}, /*retain_graph=*/false);
+    run_backward(loss, recorder);
   }
   return recorder.finish();
 }

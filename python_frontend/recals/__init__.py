@@ -9,7 +9,7 @@ Importing the package also registers the ``recals::`` operators, which is all th
 from pathlib import Path
 
 from recals import passes
-from recals._errors import BudgetError, BudgetWarning, RecalsError
+from recals._errors import BudgetError, BudgetWarning, RecalsError, TraceWarning
 from recals._load import __version__
 from recals.calibration import calibrate, cost_model
 from recals.counting import counters, reset_counters
@@ -30,6 +30,7 @@ __all__ = [
     "ParetoCurve",
     "RecalsError",
     "Report",
+    "TraceWarning",
     "__version__",
     "calibrate",
     "cmake_prefix_path",

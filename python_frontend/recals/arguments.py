@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch.utils.checkpoint import CheckpointPolicy
@@ -19,6 +19,9 @@ CostModel = str | os.PathLike[str]
 
 GpuDevices: TypeAlias = str | int | Iterable[int] | torch.Tensor
 """Devices by index, "all" or "none"."""
+
+OnMismatch: TypeAlias = Literal["warn", "error", "plain"]
+"""What a training step does that its plan cannot hold within the budget."""
 
 Device: TypeAlias = str | torch.device
 """A device by name, "cuda:0"."""
@@ -166,9 +169,13 @@ def pin_texts(pins: Pins | None, analysed: Any) -> list[tuple[str, str]]:
     return [(str(pattern), policy_text(policy, repr(pattern))) for pattern, policy in pins.items()]
 
 
-def planning_options(analysed: Any, budget: Budget, pins: Pins | None) -> Any:
-    """What the step that `analysed` holds was analysed with, and what a plan is to be made for."""
+def planning_options(analysed: Any, budget: Budget, pins: Pins | None, on_mismatch: str = "warn") -> Any:
+    """What the step that `analysed` holds was analysed with, and what a plan is to be made for. Raises ValueError,
+    TypeError."""
+    if not isinstance(on_mismatch, str):
+        raise TypeError(f"recals: on_mismatch is 'warn', 'error' or 'plain', not {on_mismatch!r}")
     options = analysed.options
+    options.on_mismatch = on_mismatch
     options.budgets = limits(budget)
     options.pins = pin_texts(pins, analysed)
     return options

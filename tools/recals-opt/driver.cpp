@@ -131,6 +131,7 @@ StepOptions step_options_of(const Options& options) {
       .target = target_of(options),
       .rng = rng_of(options),
       .pins = pins_of(options),
+      .on_mismatch = options.on_mismatch,
   };
 }
 

@@ -20,6 +20,7 @@ struct Options {
   std::optional<int64_t> workspace_margin; ///< bytes
   bool no_preserve_rng_state = false;
   std::string gpu_devices = "all";
+  std::string on_mismatch = "warn";
   std::string explain;
   std::string pins; ///< a file; empty: none
   std::vector<std::string> inputs; ///< [NAME=]SPEC
