@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,3 +191,8 @@ def recomputed_nodes(action: Callable[[], Any]) -> int:
     recals.reset_counters()
     action()
     return recals.counters()["recomputed_nodes"]
+
+
+def resident() -> int:
+    """Bytes of memory that this process occupies."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
