@@ -176,16 +176,6 @@ def check_steps(module: nn.Module, inputs: tuple[Any, ...], budget: Any = TIGHTE
         assert_same(step(plain, inputs, seed=seed, **how), step(budgeted, inputs, seed=seed, **how))
 
 
-def attempt(action: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """What `action` returns, or the error that it ends in, which must say something."""
-    try:
-        return action(), None
-    except (recals.RecalsError, ValueError, TypeError, RuntimeError) as error:
-        if not str(error):
-            raise
-        return None, error
-
-
 def recomputed_nodes(action: Callable[[], Any]) -> int:
     """How many nodes were recomputed while `action` ran."""
     recals.reset_counters()
