@@ -12,6 +12,7 @@
 #include "passes/registry.h"
 #include "runtime/budget_warning.h"
 #include "runtime/counters.h"
+#include "runtime/debug.h"
 #include "runtime/graph_passes.h"
 #include "runtime/memory_tracker.h"
 #include "runtime/mismatch.h"
@@ -31,8 +32,12 @@ std::vector<c10::IValue> arguments_of(const Module& module, const std::string& m
     throw py::value_error("recals: the module has no method '" + method + "'");
   }
   const auto& schema = found->function().getSchema();
-  auto stack =
-      torch::jit::createStackForSchema(schema, torch::jit::tuple_slice(inputs), py::kwargs(), module._ivalue());
+  torch::jit::Stack stack;
+  try {
+    stack = torch::jit::createStackForSchema(schema, torch::jit::tuple_slice(inputs), py::kwargs(), module._ivalue());
+  } catch (const torch::jit::schema_match_error& error) {
+    throw py::type_error("recals: the example inputs do not fit '" + method + "': " + error.what());
+  }
   for (size_t i = 1; i < stack.size(); ++i) {
     // Torch lets None stand for a tensor.
     if (stack[i].isTensor() && !stack[i].toTensor().defined()) {
@@ -328,6 +333,8 @@ PYBIND11_MODULE(_C, m) {
     return out;
   });
   m.def("reset_counters", &reset_counters);
+  m.def("debugging", &debugging);
+  m.def("set_debugging", &set_debugging);
   m.def("budget_warning", [](const std::string& text) { without_gil([&] { budget_warning(text); }); });
   bind_memory_tracker(m);
   bind_options(m);

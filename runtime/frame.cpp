@@ -9,6 +9,7 @@
 
 #include "runtime/call_node.h"
 #include "runtime/counters.h"
+#include "runtime/debug.h"
 #include "runtime/owned_slots.h"
 
 namespace recals {
@@ -96,6 +97,10 @@ int64_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? -1 : static_cast<int64_t>(tensor._version());
 }
 
+uint64_t fingerprint_of(const at::Tensor& tensor) {
+  return debugging() && !tensor.is_meta() ? fingerprint(tensor) : 0;
+}
+
 } // namespace
 
 Frame::Frame(std::shared_ptr<const Program> program)
@@ -136,7 +141,7 @@ void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
     } else if (!held_[reg]) {
       at::NoGradGuard no_grad;
       // detach() shares the version counter and drops the graph, which would otherwise own this frame.
-      held_[reg] = Held{tensor.detach(), version_of(tensor)};
+      held_[reg] = Held{tensor.detach(), version_of(tensor), fingerprint_of(tensor)};
     }
   }
 }
@@ -168,7 +173,7 @@ void Frame::after_draw(int node) {
 }
 
 void Frame::keep_internal(int reg, const at::Tensor& tensor) {
-  held_[reg] = Held{tensor.tensor_data(), -1};
+  held_[reg] = Held{tensor.tensor_data(), -1, 0};
 }
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const at::Tensor& slot, int node) {
@@ -463,6 +468,16 @@ const at::Tensor& Frame::held(int node, int reg) const {
       " at ",
       where(info.source),
       " must read it again in the backward. Clone it before the modification, or modify it after the backward.");
+  TORCH_CHECK(
+      held->fingerprint == 0 || held->fingerprint == fingerprint(held->tensor),
+      "recals: ",
+      program_->registers[reg].name,
+      " was overwritten after the forward in a way that autograd does not see (.data, numpy), but ",
+      info.name,
+      " at ",
+      where(info.source),
+      " must read it again in the backward. The plain module would have another gradient. Clone it before, or write to "
+      "it after the backward.");
   return held->tensor;
 }
 

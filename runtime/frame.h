@@ -59,6 +59,7 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
   struct Held {
     at::Tensor tensor;
     int64_t version = -1; ///< -1: has no version counter
+    uint64_t fingerprint = 0; ///< 0: not taken (debug.h)
   };
   struct Packed {
     at::Tensor bytes;

@@ -13,6 +13,7 @@ from recals._errors import BudgetError, BudgetWarning, RecalsError, TraceWarning
 from recals._load import __version__
 from recals.calibration import calibrate, cost_model
 from recals.counting import counters, reset_counters
+from recals.debugging import debug
 from recals.estimation import estimate
 from recals.memory import MemoryUse, track_memory
 from recals.optimization import optimize, plan_of, restore
@@ -36,6 +37,7 @@ __all__ = [
     "cmake_prefix_path",
     "cost_model",
     "counters",
+    "debug",
     "estimate",
     "optimize",
     "pareto",

@@ -26,6 +26,7 @@ def measured(module: nn.Module, batch: tuple[Tensor, ...]) -> int:
     return training.measured_peak(step)
 
 
+@pytest.mark.all_threads
 @pytest.mark.parametrize("family", CASES)
 def test_zoo_of_ops(family: str, record_property: Callable[[str, object], None]) -> None:
     exact, bounded, refused, wrong = [], [], [], []

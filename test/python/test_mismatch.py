@@ -262,3 +262,42 @@ def test_what_has_no_modes_or_is_scripted_is_not_spoken_of() -> None:
         recals.optimize(traced(nn.Sequential(nn.Linear(24, 8), nn.LayerNorm(8))), INPUTS, "100%")
         recals.optimize(traced(nn.Sequential(nn.BatchNorm1d(24, track_running_stats=False))), INPUTS, "100%")
         recals.optimize(torch.jit.script(net()), INPUTS, "100%")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What autograd does not see
+
+
+def overwritten_input(module: nn.Module, inputs: Tensor) -> None:
+    inputs.numpy()[0, 0] += 1.0
+
+
+def overwritten_weight(module: nn.Module, inputs: Tensor) -> None:
+    module.first.weight.data[0, 0] += 1.0
+
+
+@pytest.mark.parametrize("overwrite", [overwritten_input, overwritten_weight])
+def test_debugging_finds_what_was_overwritten(overwrite: Callable[[nn.Module, Tensor], None]) -> None:
+    budgeted = rewrite(net(), INPUTS)
+    with recals.debug():
+        inputs = features()
+        loss = budgeted(inputs).sum()
+        overwrite(budgeted, inputs)
+        with pytest.raises(RuntimeError, match=r"recals: \S+ was overwritten .* but aten::\w+ at \S+:\d+ must read it"):
+            loss.backward()
+    inputs = features()
+    loss = budgeted(inputs).sum()
+    overwrite(budgeted, inputs)
+    loss.backward()  # nobody looks
+
+
+def test_debugging_changes_no_bit() -> None:
+    plain, budgeted = net(), rewrite(net(), INPUTS)
+    for module in (plain, budgeted):
+        prepare_gradients(module)
+    recals.debug()
+    try:
+        for seed in range(2):
+            assert_same(step(plain, INPUTS, seed=seed), step(budgeted, INPUTS, seed=seed))
+    finally:
+        recals.debug(False)

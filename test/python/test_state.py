@@ -120,7 +120,9 @@ class CountingWithoutGrad(Counting):
 
 
 def test_a_context_manager_is_refused() -> None:
-    with pytest.raises(recals.RecalsError, match=r"prim::CreateObject at test_state\.py:\d+ is not supported.*torch\.no_grad"):
+    with pytest.raises(
+        recals.RecalsError, match=r"prim::CreateObject at test_state\.py:\d+ is not supported.*torch\.no_grad"
+    ):
         rewrite(CountingWithoutGrad(), INPUTS, "100%")
 
 
