@@ -68,14 +68,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> least_squares(
     return sizes;
   };
   const auto solution = make_columns(a, with({std::max(rows, columns), right.size(-1)})).narrow(-2, 0, columns);
+  const auto real = c10::toRealValueType(a.scalar_type());
+  const auto nothing = at::DimVector{0};
   const bool residuals = rows > columns && name != "gelsy";
+  const bool by_singular_values = name == "gelsd" || name == "gelss";
   return {
       vector ? solution.squeeze(-1) : solution,
-      residuals ? make(a, with({right.size(-1)}), c10::toRealValueType(a.scalar_type())) : make(a, {0}),
-      name == "gels" ? make(a, {0}, at::kLong) : make(a, batch, at::kLong),
-      name == "gelsd" || name == "gelss"
-          ? make(a, with({std::min(rows, columns)}), c10::toRealValueType(a.scalar_type()))
-          : make(a, {0}, c10::toRealValueType(a.scalar_type()))};
+      make(a, residuals ? with({right.size(-1)}) : nothing, real),
+      make(a, name == "gels" ? nothing : batch, at::kLong),
+      make(a, by_singular_values ? with({std::min(rows, columns)}) : nothing, real)};
 }
 
 at::Tensor matrix_exp(const at::Tensor& self) {
