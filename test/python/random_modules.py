@@ -49,7 +49,7 @@ MATRIX = [
     "{a} * {a}.amax(1, keepdim=True)",
     "{a} + {a}.sum()",
     "{a}.t().contiguous().t()",
-    "{a}.view(-1).view({rows}, {width})",
+    "{a}.reshape(-1).view({rows}, {width})",
     "{a}.detach() * {b}",
     "{a}.double().tanh().float()",
     "torch.tanh({a}.to(torch.bfloat16)).float()",

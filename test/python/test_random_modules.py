@@ -69,6 +69,7 @@ def check(case: RandomModule) -> None:
     deadline=None,
     database=None,
     print_blob=True,
+    report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(case=modules())
