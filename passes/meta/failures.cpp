@@ -18,16 +18,20 @@ constexpr const char* kReadsData[] = {
     "to be on cpu, but it's on meta",
 };
 
-constexpr const char* kNoKernel = ": attempted to run this operator with Meta tensors";
+/// What stands in `text` between `before` and `after`; empty if they do not.
+std::string between(const std::string& text, const std::string& before, const std::string& after) {
+  const auto end = text.find(after);
+  const auto begin = end == std::string::npos ? end
+      : before.empty()                        ? text.find_last_of(" \n\"'", end) + 1
+                                              : text.find(before);
+  return begin == std::string::npos || begin > end ? ""
+                                                   : text.substr(begin + before.size(), end - begin - before.size());
+}
 
-/// "aten::foo" of "aten::foo: attempted to run this operator with Meta tensors"; empty if it is about something else.
+/// The op that torch says has no kernel for meta tensors; empty if it says something else. Ops in C++, and in Python.
 std::string op_without_kernel(const std::string& what) {
-  const auto end = what.find(kNoKernel);
-  if (end == std::string::npos) {
-    return "";
-  }
-  const auto begin = what.find_last_of(" \n'\"", end);
-  return what.substr(begin == std::string::npos ? 0 : begin + 1, end - (begin == std::string::npos ? 0 : begin + 1));
+  const auto op = between(what, "", ": attempted to run this operator with Meta tensors");
+  return op.empty() ? between(what, "no fake impl registered for <CustomOpDef(", ")>") : op;
 }
 
 /// Torch's own word on it.

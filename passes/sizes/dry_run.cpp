@@ -62,6 +62,7 @@ at::Tensor stand_in_loss(const std::vector<at::Tensor>& outputs, const std::vect
 void run_backward(const at::Tensor& loss, const Recorder& recorder) {
   auto fail = [&](const std::string& what) {
     const auto& op = recorder.failed_backward_op();
+    TORCH_CHECK(what.rfind("recals:", 0) != 0, what); // said already
     TORCH_CHECK(false, "recals: ", op.empty() ? "the backward" : op, ", ", failure_in_words(what, false));
   };
   try {
