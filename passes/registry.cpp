@@ -90,7 +90,14 @@ bool run_lower(Job& job, const PassOptions&) {
   measure_changes(job);
   auto flat = job.analysis->flat;
   flat.graph = job.graph;
-  job.module = lower(job.module, job.method, flat, json_of(*job.analysis, *job.planned));
+  job.module =
+      lower(
+      job.module,
+      job.method,
+      flat,
+      json_of(*job.analysis, *job.planned),
+      lines_of(job.planned->sizes.facts),
+      job.options.on_mismatch);
   job.graph = nullptr;
   return true;
 }

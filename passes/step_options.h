@@ -34,6 +34,9 @@ struct StepOptions {
   LossFunction loss{};
   /// What must or should be kept or recomputed (passes/plan/pins.h), in the order in which they count.
   std::vector<plan::Pin> pins{};
+  /// What a training step does that its plan cannot hold within the budget: "warn", "error" or "plain"
+  /// (runtime/mismatch.h).
+  std::string on_mismatch = "warn";
 };
 
 } // namespace recals

@@ -13,8 +13,10 @@
 #include "passes/registry.h"
 #include "runtime/budget_warning.h"
 #include "runtime/counters.h"
+#include "runtime/debug.h"
 #include "runtime/graph_passes.h"
 #include "runtime/memory_tracker.h"
+#include "runtime/mismatch.h"
 #include "runtime/op_rules.h"
 #include "runtime/ops.h"
 #include "runtime/waiting.h"
@@ -33,8 +35,12 @@ std::vector<c10::IValue> arguments_of(const Module& module, const std::string& m
     throw py::value_error("recals: the module has no method '" + method + "'");
   }
   const auto& schema = found->function().getSchema();
-  auto stack =
-      torch::jit::createStackForSchema(schema, torch::jit::tuple_slice(inputs), py::kwargs(), module._ivalue());
+  torch::jit::Stack stack;
+  try {
+    stack = torch::jit::createStackForSchema(schema, torch::jit::tuple_slice(inputs), py::kwargs(), module._ivalue());
+  } catch (const torch::jit::schema_match_error& error) {
+    throw py::type_error("recals: the example inputs do not fit '" + method + "': " + error.what());
+  }
   for (size_t i = 1; i < stack.size(); ++i) {
     // Torch lets None stand for a tensor.
     if (stack[i].isTensor() && !stack[i].toTensor().defined()) {
@@ -138,6 +144,13 @@ void bind_options(py::module& m) {
             options.limits = limits_of(budgets);
           })
       .def_readwrite("cost_model", &StepOptions::cost_model)
+      .def_property(
+          "on_mismatch",
+          nullptr,
+          [](StepOptions& options, const std::string& on_mismatch) {
+            parse_on_mismatch(on_mismatch); // throws for what is none
+            options.on_mismatch = on_mismatch;
+          })
       .def_property(
           "pins",
           nullptr,
@@ -349,6 +362,7 @@ PYBIND11_MODULE(_C, m) {
     py::dict out;
     out["calls"] = c.calls.load();
     out["plain_calls"] = c.plain_calls.load();
+    out["mismatches"] = c.mismatches.load();
     out["dropped_slots"] = c.dropped_slots.load();
     out["replays"] = c.replays.load();
     out["recomputed_nodes"] = c.recomputed_nodes.load();
@@ -362,6 +376,8 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("reset_counters", &reset_counters);
   m.def("forget_measured", &call_memory::forget);
+  m.def("debugging", &debugging);
+  m.def("set_debugging", &set_debugging);
   m.def("budget_warning", [](const std::string& text) { without_gil([&] { budget_warning(text); }); });
   bind_memory_tracker(m);
   bind_options(m);

@@ -12,6 +12,7 @@ void reset_counters() {
   for (auto* counter :
        {&c.calls,
         &c.plain_calls,
+        &c.mismatches,
         &c.dropped_slots,
         &c.replays,
         &c.recomputed_nodes,

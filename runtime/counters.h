@@ -12,6 +12,7 @@ namespace recals {
 struct Counters {
   std::atomic<int64_t> calls{0}; ///< training calls of rewritten modules
   std::atomic<int64_t> plain_calls{0}; ///< calls that went to the plain method
+  std::atomic<int64_t> mismatches{0}; ///< training steps that the plan cannot hold within the budget (mismatch.h)
   std::atomic<int64_t> dropped_slots{0};
   std::atomic<int64_t> replays{0}; ///< first needs that started a recomputation
   std::atomic<int64_t> recomputed_nodes{0};

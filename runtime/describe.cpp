@@ -9,6 +9,8 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "runtime/containers.h"
+
 namespace recals {
 
 std::string dtype_name(c10::ScalarType dtype) {
@@ -44,13 +46,13 @@ std::string dtype_name(c10::ScalarType dtype) {
 
 namespace {
 
-void describe_to(std::ostream& out, const c10::IValue& value, std::optional<c10::Device> as) {
+void describe_to(std::ostream& out, const c10::IValue& value, std::optional<c10::Device> as, DictOrder order) {
   auto sequence = [&](const auto& elements, const char* open, const char* close) {
     out << open;
     bool first = true;
     for (const auto& element : elements) {
       out << (first ? "" : ", ");
-      describe_to(out, element, as);
+      describe_to(out, element, as, order);
       first = false;
     }
     out << close;
@@ -73,12 +75,21 @@ void describe_to(std::ostream& out, const c10::IValue& value, std::optional<c10:
   } else if (value.isGenericDict()) {
     out << '{';
     bool first = true;
-    for (const auto& entry : value.toGenericDict()) {
+    auto entry = [&](const c10::IValue& key, const c10::IValue& element) {
       out << (first ? "" : ", ");
-      describe_to(out, entry.key(), as);
+      describe_to(out, key, as, order);
       out << ": ";
-      describe_to(out, entry.value(), as);
+      describe_to(out, element, as, order);
       first = false;
+    };
+    if (order == DictOrder::Sorted) {
+      for (const auto& [key, element] : sorted_entries(value.toGenericDict())) {
+        entry(key, element);
+      }
+    } else {
+      for (const auto& stored : value.toGenericDict()) {
+        entry(stored.key(), stored.value());
+      }
     }
     out << '}';
   } else if (value.isObject()) {
@@ -160,8 +171,12 @@ const std::set<c10::DeviceType>& all_types() {
 
 } // namespace
 
-std::string describe_step(const c10::IValue& module, const c10::IValue& inputs, std::optional<c10::Device> as) {
-  auto text = describe(inputs, as);
+std::string describe_step(
+    const c10::IValue& module,
+    const c10::IValue& inputs,
+    std::optional<c10::Device> as,
+    DictOrder order) {
+  auto text = describe(inputs, as, order);
   const auto autocast = AutocastState::current();
   const auto backend = BackendState::current();
   const bool casts =
@@ -186,9 +201,9 @@ StepText parse_step(const std::string& text) {
   return step;
 }
 
-std::string describe(const c10::IValue& value, std::optional<c10::Device> as) {
+std::string describe(const c10::IValue& value, std::optional<c10::Device> as, DictOrder order) {
   std::ostringstream out;
-  describe_to(out, value, as);
+  describe_to(out, value, as, order);
   return out.str();
 }
 

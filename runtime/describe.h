@@ -17,9 +17,13 @@ namespace recals {
 RECALS_API std::string dtype_name(c10::ScalarType dtype);
 
 /// "(f32[8, 3, 224, 224]@cpu, None, 3)". Tensors show dtype, sizes, strides unless contiguous, device, and "+grad" if
-/// they require grad; texts are quoted; lists, tuples and dicts (sorted as they are stored) nest.
-/// `as`: the device to show for every tensor instead of its own.
-RECALS_API std::string describe(const c10::IValue& value, std::optional<c10::Device> as = std::nullopt);
+/// they require grad; texts are quoted; lists, tuples and dicts nest.
+/// `as`: the device to show for every tensor instead of its own. `order`: of the entries of dicts.
+enum class DictOrder { Stored, Sorted };
+RECALS_API std::string describe(
+    const c10::IValue& value,
+    std::optional<c10::Device> as = std::nullopt,
+    DictOrder order = DictOrder::Stored);
 
 /// What a training step is planned for and checked against: the inputs, the autocast state of this thread if it casts on a
 /// device of theirs or of the tensors of `module`, and the switches of backends that are not as torch has them at first:
@@ -27,7 +31,8 @@ RECALS_API std::string describe(const c10::IValue& value, std::optional<c10::Dev
 RECALS_API std::string describe_step(
     const c10::IValue& module,
     const c10::IValue& inputs,
-    std::optional<c10::Device> as = std::nullopt);
+    std::optional<c10::Device> as = std::nullopt,
+    DictOrder order = DictOrder::Sorted);
 
 /// Such a text, taken apart.
 struct StepText {

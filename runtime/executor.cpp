@@ -1,10 +1,12 @@
 #include "runtime/executor.h"
 
 #include <ATen/ATen.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/SequenceNumber.h>
 
 #include "runtime/call_node.h"
 #include "runtime/frame.h"
+#include "runtime/mismatch.h"
 #include "runtime/owned_slots.h"
 #include "runtime/rng_state.h"
 
@@ -25,6 +27,7 @@ class Run {
     }
     if (at::GradMode::is_enabled() && program_->drops) {
       frame_ = std::make_shared<Frame>(program_);
+      check_hooks();
     }
   }
 
@@ -62,6 +65,19 @@ class Run {
   }
 
  private:
+  /// Slots that somebody else's hooks have are not there to be dropped.
+  void check_hooks() const {
+    if (at::SavedTensorDefaultHooks::get_tls_state().stack.empty()) {
+      return;
+    }
+    report_mismatch(
+        self_,
+        Mismatch::Hooks,
+        "recals: this training step holds more than its budget, because its saved tensors go to other hooks "
+        "(torch.autograd.graph.save_on_cpu, saved_tensors_hooks), and those keep them. Call the module outside of that "
+        "block.");
+  }
+
   void node(int n) {
     const auto& node = program_->nodes[n];
     if (!node.set_attribute.empty()) {

@@ -12,6 +12,7 @@
 #include "runtime/budget_warning.h"
 #include "runtime/call_node.h"
 #include "runtime/counters.h"
+#include "runtime/debug.h"
 #include "runtime/owned_slots.h"
 #include "runtime/waiting.h"
 
@@ -147,6 +148,10 @@ void drop_history(at::Tensor& tensor) {
   }
 }
 
+uint64_t fingerprint_of(const at::Tensor& tensor) {
+  return debugging() && !tensor.is_meta() ? fingerprint(tensor) : 0;
+}
+
 } // namespace
 
 Frame::Frame(std::shared_ptr<const Program> program)
@@ -191,7 +196,8 @@ void Frame::before_node(int node, const std::vector<at::Tensor>& inputs) {
           tensor.detach(),
           version_of(tensor),
           storage_bytes(tensor),
-          buffer ? checksum_if_small(tensor) : std::nullopt};
+          buffer ? checksum_if_small(tensor) : std::nullopt,
+          fingerprint_of(tensor)};
     }
   }
 }
@@ -223,7 +229,7 @@ void Frame::after_draw(int node) {
 }
 
 void Frame::keep_internal(int reg, const at::Tensor& tensor) {
-  held_[reg] = Held{tensor.tensor_data(), -1, storage_bytes(tensor), std::nullopt};
+  held_[reg] = Held{tensor.tensor_data(), -1, storage_bytes(tensor), std::nullopt, 0};
 }
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> Frame::drop(int reg, const at::Tensor& slot, int node) {
@@ -538,6 +544,16 @@ const at::Tensor& Frame::held(int node, int reg) {
         " must read it again in the backward. Clone it before the modification, or modify it after the backward.");
     held->version = version; // written with what it held
   }
+  TORCH_CHECK(
+      held->fingerprint == 0 || held->fingerprint == fingerprint(held->tensor),
+      "recals: ",
+      program_->registers[reg].name,
+      " was overwritten after the forward in a way that autograd does not see (.data, numpy), but ",
+      info.name,
+      " at ",
+      where(info.source),
+      " must read it again in the backward. The plain module would have another gradient. Clone it before, or write to "
+      "it after the backward.");
   return held->tensor;
 }
 

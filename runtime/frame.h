@@ -69,6 +69,7 @@ class Frame : public std::enable_shared_from_this<Frame>, private ReplayNeeds::L
     int64_t version = -1; ///< -1: has no version counter
     size_t nbytes = 0; ///< of its storage
     std::optional<Checksum> checksum; ///< of a small buffer
+    uint64_t fingerprint = 0; ///< 0: not taken (debug.h)
   };
   struct Packed {
     at::Tensor bytes;

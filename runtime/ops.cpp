@@ -2,6 +2,7 @@
 
 #include "runtime/ops.h"
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 
@@ -15,6 +16,8 @@
 #include "runtime/counters.h"
 #include "runtime/describe.h"
 #include "runtime/executor.h"
+#include "runtime/mismatch.h"
+#include "runtime/step_check.h"
 
 namespace recals {
 
@@ -85,7 +88,13 @@ void checkpoint_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* s
   auto self = torch::jit::pop(*stack);
   const auto& function = method_of("recals::checkpoint", self, method);
   ++counters().calls;
-  torch::jit::push(*stack, run(program_of(torch::jit::toGraphFunction(function).graph()), self, inputs));
+  const auto program = program_of(torch::jit::toGraphFunction(function).graph());
+  const auto check = check_for(*program, self);
+  auto outputs = run(program, self, inputs, check.get());
+  if (check) {
+    finish_check(*check, *program, self);
+  }
+  torch::jit::push(*stack, std::move(outputs));
 }
 
 std::string attribute_text(const c10::IValue& self, const std::string& path) {
@@ -97,6 +106,61 @@ std::string attribute_text(const c10::IValue& self, const std::string& path) {
     begin = end + 1;
   }
   return describe(value);
+}
+
+/// An attribute that is not as the plan was made for.
+struct Changed {
+  std::string path;
+  std::string planned;
+  std::string now;
+};
+
+bool requires_grad(const c10::IValue& value) {
+  if (value.isTensor()) {
+    return value.toTensor().defined() && value.toTensor().requires_grad();
+  }
+  if (value.isTuple()) {
+    const auto& elements = value.toTupleRef().elements();
+    return std::any_of(elements.begin(), elements.end(), requires_grad);
+  }
+  if (value.isList()) {
+    const auto elements = value.toListRef();
+    return std::any_of(elements.begin(), elements.end(), requires_grad);
+  }
+  if (value.isGenericDict()) {
+    const auto entries = value.toGenericDict();
+    return std::any_of(entries.begin(), entries.end(), [](const auto& entry) { return requires_grad(entry.value()); });
+  }
+  if (value.isObject()) {
+    const auto& slots = value.toObjectRef().slots();
+    return std::any_of(slots.begin(), slots.end(), requires_grad);
+  }
+  return false;
+}
+
+/// A step that autograd records, and that the plan is not for. (In grad mode, with something to differentiate: what is not
+/// recorded holds nothing for a backward.)
+void report_changed(const c10::IValue& self, const c10::IValue& inputs, const std::vector<Changed>& changed) {
+  if (!requires_grad(inputs) && !requires_grad(self)) {
+    return;
+  }
+  const auto& first = changed.front();
+  const auto others = changed.size() - 1;
+  report_mismatch(
+      self,
+      Mismatch::Attributes,
+      c10::str(
+          "recals: this training step runs without its budget, because the plan was made for a module in another "
+          "state: '",
+          first.path,
+          "' was ",
+          first.planned,
+          " and is ",
+          first.now,
+          " now",
+          others == 0 ? "" : c10::str(", and ", others, others == 1 ? " other attribute differs" : " others differ"),
+          ". Call recals.optimize with the module as it is trained (train(), eval() and attributes included); if this "
+          "was to evaluate, call it under torch.no_grad()."));
 }
 
 /// The same inputs, none of which requires grad: such a step holds less.
@@ -156,27 +220,50 @@ void enter_kernel(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack)
   ops::check_format(format);
   // A frozen module (torch.jit.freeze) has constants in place of parameters, and only its plain ops.
   bool planned = at::GradMode::is_enabled() && self.toObjectRef().type()->hasAttribute(ops::kPlanAttribute);
-  for (size_t i = 0; planned && i < attributes.size(); ++i) {
-    const std::string text = attributes.get(i).toStringRef();
-    const auto equals = text.find('=');
-    if (text.substr(0, equals) == "tensors") {
-      check_tensors(text, describe_tensors(self));
-      continue;
+  auto order = DictOrder::Sorted;
+  if (planned) {
+    std::vector<Changed> changed;
+    for (const c10::IValue& attribute : attributes) {
+      const auto& text = attribute.toStringRef();
+      if (text == ops::kDictsInOrder) {
+        order = DictOrder::Stored;
+        continue;
+      }
+      const auto equals = text.find('=');
+      const auto path = text.substr(0, equals);
+      if (path == "tensors") { // the last one
+        if (changed.empty()) {
+          check_tensors(text, describe_tensors(self));
+        }
+        continue;
+      }
+      auto now = attribute_text(self, path);
+      if (now != text.substr(equals + 1)) {
+        changed.push_back({path, text.substr(equals + 1), std::move(now)});
+      }
     }
-    planned = attribute_text(self, text.substr(0, equals)) == text.substr(equals + 1);
+    planned = changed.empty();
+    if (!planned) {
+      report_changed(self, inputs, changed);
+    }
   }
   if (planned) {
     const bool with_autocast = format >= ops::kFirstFormatWithAutocast;
-    const auto actual = with_autocast ? describe_step(self, inputs) : describe(inputs);
+    auto text_of_inputs = [&](DictOrder dicts) {
+      return with_autocast ? describe_step(self, inputs, std::nullopt, dicts) : describe(inputs, std::nullopt, dicts);
+    };
+    const auto actual = text_of_inputs(order);
+    auto fits = [&](const std::string& text) { return text == expected || text == without_grad(expected); };
+    // Older plans have dicts as they were stored.
     TORCH_CHECK(
-        actual == expected || actual == without_grad(expected),
+        fits(actual) || fits(text_of_inputs(DictOrder::Stored)),
         "recals: the plan was made for inputs ",
         expected,
         ", but this training step got ",
         actual,
         why_different(expected, actual),
-        ". A budget holds for what was planned: call recals.optimize again with inputs like these, or run without "
-        "gradients (torch.no_grad()) or in eval mode, where any input is accepted.");
+        ". A budget holds for what was planned: call recals.optimize again with inputs like these, or run it under "
+        "torch.no_grad(), where any input is accepted.");
   } else {
     ++counters().plain_calls;
   }

@@ -31,6 +31,9 @@ inline const auto enter = c10::Symbol::fromQualString("recals::enter");
 /// Calls a method of `self` with the elements of a tuple. A call that TorchScript sees is inlined, and what the method
 /// makes of constants alone (masks, positions) is then computed when the step is first run and held for ever.
 inline const auto plain = c10::Symbol::fromQualString("recals::plain");
+/// One of the `attributes`: the method goes through dicts, so that the inputs' entries must be in the order of `expected`,
+/// which else has them sorted.
+constexpr const char* kDictsInOrder = "dict inputs=in order";
 
 /// checkpoint(Any self, str method, Tensor[] inputs) -> Tensor[]
 /// Runs a method of `self` op by op. Inside it, further calls are its regions.

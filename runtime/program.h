@@ -11,6 +11,7 @@
 /// buffer). Without a mark, a replay that reads it runs its producer again. Internal slots with a mark (a dropout's mask,
 /// statistics) have registers of their own after those of the graph.
 
+#include <atomic>
 #include <climits>
 #include <memory>
 #include <optional>
@@ -110,6 +111,7 @@ class RECALS_API Program {
   std::vector<Attribute> attributes;
   std::vector<int> outputs;
   bool drops = false; ///< some register is dropped
+  mutable std::atomic<bool> compared{false}; ///< its first training step was, or is being (step_check.h)
   bool meta = false; ///< it runs on meta
   DeviceTable devices; ///< of the step, if it runs on meta
 

@@ -11,11 +11,14 @@
 
 #include "passes/graph/functionalise.h"
 #include "passes/meta/autocast.h"
+#include "passes/meta/failures.h"
 #include "passes/meta/meta_kernels.h"
+#include "passes/meta/no_hooks.h"
 #include "runtime/constants.h"
 #include "runtime/containers.h"
 #include "runtime/describe.h"
 #include "runtime/op_rules.h"
+#include "runtime/ops.h"
 #include "runtime/program.h"
 
 namespace recals {
@@ -39,8 +42,8 @@ void collect_tensors(const IValue& value, std::vector<at::Tensor>& tensors) {
       collect_tensors(element, tensors);
     }
   } else if (value.isGenericDict()) {
-    for (const auto& entry : value.toGenericDict()) {
-      collect_tensors(entry.value(), tensors);
+    for (const auto& [key, element] : sorted_entries(value.toGenericDict())) {
+      collect_tensors(element, tensors);
     }
   }
 }
@@ -74,6 +77,18 @@ IValue with_next(const IValue& value, const std::vector<at::Tensor>& tensors, si
     return copy;
   }
   return value;
+}
+
+bool holds_dict(const IValue& value) {
+  if (value.isTuple()) {
+    const auto& elements = value.toTupleRef().elements();
+    return std::any_of(elements.begin(), elements.end(), holds_dict);
+  }
+  if (value.isList()) {
+    const auto elements = value.toListRef();
+    return std::any_of(elements.begin(), elements.end(), holds_dict);
+  }
+  return value.isGenericDict();
 }
 
 } // namespace
@@ -134,13 +149,18 @@ class Specialiser {
       }
     }
     std::vector<IValue> arguments{twin_.value};
-    arguments.insert(arguments.end(), flat_.inputs.begin(), flat_.inputs.end());
+    for (const auto& input : flat_.inputs) {
+      arguments.push_back(with_own_containers(input)); // the method may take something out of them
+    }
     {
       at::AutoGradMode grad(true);
       const AutocastOnMeta autocast;
       flat_.result = call(function, std::move(arguments), "");
     }
-    emit_outputs();
+    if (goes_through_dicts_ && std::any_of(flat_.inputs.begin(), flat_.inputs.end(), holds_dict)) {
+      flat_.attributes.push_back(ops::kDictsInOrder);
+    }
+    emit_outputs(method);
     flat_.in_place = functionalise(*out_, candidates_, storage_of_, external_);
     torch::jit::ConstantPooling(flat_.graph);
     out_->lint();
@@ -200,6 +220,7 @@ class Specialiser {
         if (get(node->output()).isGenerator()) { // of an older call in a scripted module, new in every call elsewhere
           refuse_generator(node);
         }
+        note_origin(node, {get(node->output())});
         return;
       case c10::prim::GetAttr:
         get_attribute(node);
@@ -235,6 +256,8 @@ class Specialiser {
         return;
       case c10::prim::RaiseException:
         refuse(node, "is reached for these inputs: " + describe(get(node->input(0))));
+      case c10::prim::PythonOp:
+        refuse_python(node);
       case c10::prim::device:
         if (get(node->input()).isTensor()) {
           get(node->output()) = device_of(get(node->input()).toTensor());
@@ -258,6 +281,14 @@ class Specialiser {
           "the rest out of the method, or optimise the submodules around it.");
     }
     op(node);
+  }
+
+  [[noreturn]] void refuse_python(const Node* node) {
+    refuse(
+        node,
+        "calls the Python function '" + static_cast<const torch::jit::PythonOp*>(node)->name() +
+            "' (@torch.jit.ignore, or an autograd.Function), which TorchScript does not show; write it in TorchScript, "
+            "make it an op (torch.library.custom_op, with register_fake), or optimise the submodules around it");
   }
 
   [[noreturn]] void refuse_generator(const Node* node) {
@@ -672,7 +703,34 @@ class Specialiser {
     return value;
   }
 
+  /// Where it is looked at in its order, a dict with the same entries in another order is another dict.
+  void note_order(const Node* node) {
+    static const std::unordered_set<c10::Symbol> kinds = {
+        c10::aten::keys,
+        c10::aten::values,
+        c10::Symbol::fromQualString("aten::items"),
+        c10::Symbol::fromQualString("aten::popitem")};
+    goes_through_dicts_ = goes_through_dicts_ || kinds.count(node->kind()) != 0;
+  }
+
+  /// What an op makes of tensors of the step must be tensors that the step's graph knows.
+  void check_followed(const Node* node, const std::vector<IValue>& results) {
+    for (const auto& result : results) {
+      std::vector<at::Tensor> tensors;
+      collect_tensors(result, tensors);
+      for (const auto& tensor : tensors) {
+        if (tensor.defined() && tensor.is_meta() && !is_tracked(tensor)) {
+          refuse(
+              node,
+              "returns tensors as " + node->schema().returns().at(0).type()->repr_str() +
+                  ", in which the analysis cannot follow them; use an op that returns tensors or a list of them");
+        }
+      }
+    }
+  }
+
   void op(Node* node) {
+    note_order(node);
     const auto& schema = node->schema();
     std::vector<IValue> arguments;
     bool traced = false;
@@ -698,6 +756,15 @@ class Specialiser {
     const bool on_meta =
         (traced || factory || random) && makes_tensor && !node->kind().is_prim() && !is_list_op(schema);
 
+    if (differentiates(schema)) {
+      refuse(
+          node,
+          "differentiates inside the step, which the analysis does not follow; return what is differentiated, and call "
+          "torch.autograd.grad outside of the method");
+    }
+    if (traced && node->kind() == c10::aten::equal) {
+      refuse(node, failure_in_words("whether tensors are equal", /*reads_data=*/true));
+    }
     if (traced && !makes_tensor && !is_list_op(schema) && (schema.is_mutable() || node->hasSideEffects())) {
       refuse(node, "writes or uses a tensor without returning one, which is not supported");
     }
@@ -723,34 +790,22 @@ class Specialiser {
       auto operation = on_meta ? operation_on_meta_(*node, devices_) : node->getOperation();
       operation(stack);
     } catch (const c10::Error& error) {
-      refuse(node, why_failed(error.what_without_backtrace(), traced && !makes_tensor));
+      refuse(node, failure_in_words(error.what_without_backtrace(), traced && !makes_tensor));
     } catch (const std::exception& error) {
-      refuse(node, why_failed(error.what(), traced && !makes_tensor));
+      refuse(node, failure_in_words(error.what(), traced && !makes_tensor));
     }
     std::vector<IValue> results(stack.end() - static_cast<int64_t>(node->outputs().size()), stack.end());
     if (on_meta) {
       check_dtypes(node, arguments);
       emit(node, arguments, results, factory);
+    } else if (traced) {
+      check_followed(node, results);
+    } else {
+      note_origin(node, results);
     }
     for (size_t i = 0; i < results.size(); ++i) {
       get(node->outputs()[i]) = std::move(results[i]);
     }
-  }
-
-  /// Meta kernels written in Python add their call stack; only what happened is kept.
-  static std::string why_failed(std::string what, bool reads_data) {
-    what = what.substr(0, what.find("\n\nAt:"));
-    // What kernels say that look at the numbers of a tensor without any: shapes that follow from them, lengths.
-    for (const char* sign : {"Cannot copy out of meta tensor", "register_meta function", "1D CPU int64 tensor"}) {
-      reads_data = reads_data || what.find(sign) != std::string::npos;
-    }
-    what = what.substr(0, what.find(" This implementation returns a fake value")); // and how to make torch return it
-    if (reads_data) {
-      return "depends on the values in a tensor, which are not known before the step runs (" + what +
-          "). Compute it outside and pass it as an argument, write it with tensors (torch.where), or optimise the "
-          "submodules around it";
-    }
-    return "failed: " + what;
   }
 
   /// Kernels of matrix products and convolutions refuse mixed dtypes, their meta kernels do not.
@@ -786,6 +841,20 @@ class Specialiser {
                 "; are the example inputs of the right dtype?");
       }
       first = dtype;
+    }
+  }
+
+  static bool differentiates(const c10::FunctionSchema& schema) {
+    return schema.name() == "aten::grad" || schema.name() == "aten::backward";
+  }
+
+  /// Where a constant comes from, for who returns one.
+  void note_origin(const Node* node, const std::vector<IValue>& results) {
+    for (const auto& result : results) {
+      if (result.isTensor() && result.toTensor().defined()) {
+        origins_.emplace(result.toTensor().unsafeGetTensorImpl(), node);
+        alive_.push_back(result.toTensor());
+      }
     }
   }
 
@@ -832,6 +901,16 @@ class Specialiser {
     return value;
   }
 
+  /// A list holds values of the step: a constant in one (the index of `x[:, index]`, say) is a view of it.
+  Value* in_list(Value* value) {
+    if (value->node()->kind() != c10::prim::Constant || !value->type()->isSubtypeOf(*c10::TensorType::get())) {
+      return value;
+    }
+    auto* view = out_->insertNode(out_->create(c10::aten::detach, {value}, 1));
+    view->setScope(scope_of(module_));
+    return view->output()->setType(c10::TensorType::get());
+  }
+
   Value* argument_value(const IValue& argument, const Node* node) {
     if (argument.isTensor() && argument.toTensor().defined()) {
       return value_of(argument.toTensor(), node);
@@ -841,7 +920,7 @@ class Specialiser {
       bool optional = false;
       for (const IValue& element : argument.toListRef()) {
         optional = optional || element.isNone();
-        elements.push_back(argument_value(element, node));
+        elements.push_back(in_list(argument_value(element, node)));
       }
       const auto type = optional ? c10::TypePtr(c10::OptionalType::ofTensor()) : argument.toList().elementType();
       return out_->insertNode(out_->createList(type, elements))->output();
@@ -1021,17 +1100,32 @@ class Specialiser {
     return same;
   }
 
-  void emit_outputs() {
+  void emit_outputs(const std::string& method) {
     std::vector<at::Tensor> tensors;
     collect_tensors(flat_.result, tensors);
-    TORCH_CHECK(!tensors.empty(), "recals: the method returns no tensor, so there is nothing to train");
+    TORCH_CHECK(!tensors.empty(), "recals: '", method, "' returns no tensor, so there is nothing to train");
     for (const auto& tensor : tensors) {
       auto known = values_.find(tensor.unsafeGetTensorImpl());
-      TORCH_CHECK(
-          known != values_.end() && known->second->node()->kind() != c10::prim::Constant,
-          "recals: the method returns a constant tensor");
+      if (known == values_.end() || known->second->node()->kind() == c10::prim::Constant) {
+        refuse_constant(tensor, method);
+      }
       out_->registerOutput(known->second);
     }
+  }
+
+  [[noreturn]] void refuse_constant(const at::Tensor& tensor, const std::string& method) {
+    const auto origin = origins_.find(tensor.unsafeGetTensorImpl());
+    const auto* node = origin == origins_.end() ? nullptr : origin->second;
+    const auto place = node == nullptr ? "" : where(node);
+    TORCH_CHECK(
+        false,
+        "recals: '",
+        method,
+        "' returns a constant tensor, ",
+        describe(tensor),
+        node == nullptr ? "" : c10::str(", that ", node->kind().toQualString(), " makes"),
+        place.empty() ? "" : " at " + place,
+        ", which is the same in every step; leave it out, or make it from an input (x.new_zeros([]), say)");
   }
 
   MetaTwin twin_;
@@ -1051,6 +1145,8 @@ class Specialiser {
   StorageOf storage_of_;
   std::unordered_set<const void*> external_;
   std::unordered_set<Node*> candidates_;
+  std::unordered_map<const c10::TensorImpl*, const Node*> origins_; ///< of constants
+  bool goes_through_dicts_ = false;
   std::vector<at::Tensor> alive_; ///< so that no TensorImpl or StorageImpl is reused while maps are keyed by them
   std::vector<std::shared_ptr<Graph>> graphs_;
   std::shared_ptr<Graph> instead_ = std::make_shared<Graph>(); ///< of the nodes that stand for others
@@ -1067,8 +1163,12 @@ FlatGraph specialise(
   TORCH_CHECK(module.isObject(), "recals: a module is expected");
   DeviceTable devices;
   const MetaKernels kernels(devices);
+  const NoSavedTensorHooks no_hooks;
   auto flat = Specialiser(module, devices, target, on_meta).run(method, inputs);
-  flat.signature = describe_step(module, c10::ivalue::Tuple::create(inputs), target);
+  const bool in_order =
+      std::find(flat.attributes.begin(), flat.attributes.end(), ops::kDictsInOrder) != flat.attributes.end();
+  flat.signature = describe_step(
+      module, c10::ivalue::Tuple::create(inputs), target, in_order ? DictOrder::Stored : DictOrder::Sorted);
   return flat;
 }
 

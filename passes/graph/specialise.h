@@ -33,7 +33,8 @@ struct FlatGraph {
   c10::IValue result;
   /// The example inputs and the autocast state as `describe_step` gives them; a call is checked against it.
   std::string signature;
-  /// Non-tensor attributes that the graph depends on, "layer1.0.bn1.training=True".
+  /// Non-tensor attributes that the graph depends on, "layer1.0.bn1.training=True"; and ops::kDictsInOrder where the method goes
+  /// through dicts and an input is one.
   std::vector<std::string> attributes;
   /// The devices of the step's tensors: those of the module and its inputs, and those that the method names.
   DeviceTable devices;
@@ -53,7 +54,7 @@ FlatGraph specialise(
     std::optional<c10::Device> target,
     OperationOnMeta on_meta);
 
-/// Tensors of a nested value, in order.
+/// Tensors of a nested value, in order (dicts by key).
 void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors);
 
 /// `value` with `tensors` in place of its own, in the order of collect_tensors.

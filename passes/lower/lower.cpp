@@ -1,14 +1,18 @@
 #include "passes/lower/lower.h"
 
 #include <set>
+#include <unordered_map>
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 
 #include "passes/lower/retype.h"
+#include "runtime/containers.h"
 #include "runtime/describe.h"
+#include "runtime/mismatch.h"
 #include "runtime/ops.h"
+#include "runtime/step_check.h"
 
 namespace recals {
 
@@ -113,7 +117,13 @@ std::vector<Value*> call_checkpoint(
 
 class Lowering {
  public:
-  Lowering(const Module& module, std::string method, const FlatGraph& flat, const std::string& plan)
+  Lowering(
+      const Module& module,
+      std::string method,
+      const FlatGraph& flat,
+      const std::string& plan,
+      const std::string& facts,
+      const std::string& on_mismatch)
       : flat_(flat), method_(std::move(method)) {
     result_ = retype(
         module,
@@ -122,6 +132,12 @@ class Lowering {
         [](const std::string&) { return true; });
     result_.register_attribute(kPlanAttribute, c10::StringType::get(), plan);
     result_.register_attribute(kMethodAttribute, c10::StringType::get(), method_);
+    if (!facts.empty()) {
+      result_.register_attribute(kFactsAttribute, c10::StringType::get(), facts);
+    }
+    if (parse_on_mismatch(on_mismatch) != OnMismatch::Warn) {
+      result_.register_attribute(kOnMismatchAttribute, c10::StringType::get(), on_mismatch);
+    }
   }
 
   Module run() {
@@ -321,13 +337,13 @@ class Lowering {
       }
     } else if (example.isGenericDict()) {
       const auto element_type = value->type()->expectRef<c10::DictType>().getValueType();
-      for (const auto& entry : example.toGenericDict()) {
-        if (!holds_tensor(entry.value())) {
+      for (const auto& [name, element] : sorted_entries(example.toGenericDict())) {
+        if (!holds_tensor(element)) {
           continue;
         }
-        auto* key = graph.insertConstant(entry.key());
+        auto* key = graph.insertConstant(name);
         auto* item = graph.insertNode(graph.create(c10::aten::__getitem__, {value, key}, 1))->output();
-        take_apart(graph, item->setType(element_type), entry.value(), tensors);
+        take_apart(graph, item->setType(element_type), element, tensors);
       }
     }
   }
@@ -365,11 +381,15 @@ class Lowering {
     }
     if (result.isGenericDict() && holds_tensor(result)) {
       const auto& dict = type->expectRef<c10::DictType>();
+      std::unordered_map<std::string, Value*> made;
+      for (const auto& [key, value] : sorted_entries(result.toGenericDict())) {
+        made[describe(key)] = put_together(graph, value, dict.getValueType(), tensors, next);
+      }
       std::vector<Value*> keys;
       std::vector<Value*> values;
       for (const auto& entry : result.toGenericDict()) {
         keys.push_back(graph.insertConstant(entry.key()));
-        values.push_back(put_together(graph, entry.value(), dict.getValueType(), tensors, next));
+        values.push_back(made.at(describe(entry.key())));
       }
       return graph.insertNode(graph.createDict(dict.getKeyType(), dict.getValueType(), keys, values))->output();
     }
@@ -383,14 +403,20 @@ class Lowering {
 
 } // namespace
 
-Module lower(const Module& module, const std::string& method, const FlatGraph& flat, const std::string& plan) {
+Module lower(
+    const Module& module,
+    const std::string& method,
+    const FlatGraph& flat,
+    const std::string& plan,
+    const std::string& facts,
+    const std::string& on_mismatch) {
   TORCH_CHECK(!is_lowered(module), "recals: the module is rewritten already; restore it first");
   TORCH_CHECK(
       module.type()->getForwardHooks().empty() && module.type()->getForwardPreHooks().empty(),
       "recals: the module has scripted hooks of its own, which a rewritten module would not call. Hooks of submodules "
       "are "
       "taken over: wrap the module in another one, and optimise that.");
-  return Lowering(module, method, flat, plan).run();
+  return Lowering(module, method, flat, plan, facts, on_mismatch).run();
 }
 
 bool is_lowered(const Module& module) {
@@ -464,7 +490,10 @@ Module restore(const Module& module) {
         }
         return name == method || name.rfind(kPrefix, 0) == 0 ? "" : name;
       },
-      [](const std::string& attribute) { return attribute != kPlanAttribute && attribute != kMethodAttribute; });
+      [](const std::string& attribute) {
+        return attribute != kPlanAttribute && attribute != kMethodAttribute && attribute != kOnMismatchAttribute &&
+            attribute != kFactsAttribute;
+      });
 }
 
 } // namespace recals

@@ -21,12 +21,16 @@
 
 namespace recals {
 
-/// `flat`: the specialised method with boundaries. `plan`: JSON, stored with the module. `module` is not changed.
+/// `flat`: the specialised method with boundaries. `plan`: JSON, stored with the module. `facts`: what its
+/// first training step is compared with (runtime/step_facts.h); none if empty. `on_mismatch`: likewise, "warn",
+/// "error" or "plain" (runtime/mismatch.h). `module` is not changed.
 torch::jit::Module lower(
     const torch::jit::Module& module,
     const std::string& method,
     const FlatGraph& flat,
-    const std::string& plan);
+    const std::string& plan,
+    const std::string& facts = "",
+    const std::string& on_mismatch = "warn");
 
 /// Was it made by `lower`?
 bool is_lowered(const torch::jit::Module& module);

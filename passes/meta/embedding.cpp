@@ -16,6 +16,15 @@ at::Tensor embedding_dense_backward(
   return make(grad, {rows, grad.size(-1)});
 }
 
+/// The rows that are too long are made shorter where they are.
+at::Tensor& embedding_renorm_(
+    at::Tensor& self,
+    const at::Tensor& /*indices*/,
+    double /*max_norm*/,
+    double /*norm_type*/) {
+  return self;
+}
+
 // --- bags --------------------------------------------------------------------------------------------------------------
 
 enum BagMode : int64_t { kSum = 0, kMean = 1, kMax = 2 };
@@ -93,6 +102,7 @@ at::Tensor embedding_bag_sample_weights_backward(
 
 void add_embedding_kernels(MetaRegistrar& registrar) {
   registrar.add("embedding_dense_backward", &embedding_dense_backward);
+  registrar.add("embedding_renorm_", &embedding_renorm_);
   registrar.add("_embedding_bag", &embedding_bag);
   registrar.add("_embedding_bag_forward_only", &embedding_bag);
   registrar.add("_embedding_bag_backward", &embedding_bag_backward);

@@ -20,6 +20,21 @@ at::Tensor take(const at::Tensor& self, const at::Tensor& index) {
   return make(self, index.sizes());
 }
 
+/// At most as many as there are elements: the derivative of index_fill sums up over them.
+std::tuple<at::Tensor, at::Tensor> unique(const at::Tensor& self, bool /*sorted*/, bool return_inverse) {
+  return {
+      make(self, {self.numel()}), return_inverse ? make(self, self.sizes(), at::kLong) : make(self, {0}, at::kLong)};
+}
+
+at::Tensor& masked_scatter_(at::Tensor& self, const at::Tensor& /*mask*/, const at::Tensor& /*source*/) {
+  return self;
+}
+
+/// What the mask picks, filled up with zeros.
+at::Tensor masked_scatter_backward(const at::Tensor& grad, const at::Tensor& /*mask*/, at::IntArrayRef sizes) {
+  return make(grad, sizes);
+}
+
 // --- moving ------------------------------------------------------------------------------------------------------------
 
 at::Tensor flip(const at::Tensor& self, at::IntArrayRef /*dims*/) {
@@ -182,6 +197,9 @@ void assert_async_msg(const at::Tensor& /*self*/, std::string_view /*message*/) 
 void add_indexing_kernels(MetaRegistrar& registrar) {
   registrar.add("index_select", &index_select);
   registrar.add("take", &take);
+  registrar.add("_unique", &unique);
+  registrar.add("masked_scatter_", &masked_scatter_);
+  registrar.add("masked_scatter_backward", &masked_scatter_backward);
   registrar.add("flip", &flip);
   registrar.add("roll", &roll);
   registrar.add("channel_shuffle", &channel_shuffle);

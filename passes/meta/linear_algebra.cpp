@@ -49,6 +49,36 @@ at::Tensor solve_triangular(
   return make_columns(b, sizes);
 }
 
+/// LAPACK solves in place, in columns as long as the longer side of the matrices.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> least_squares(
+    const at::Tensor& a,
+    const at::Tensor& b,
+    std::optional<double> /*rcond*/,
+    std::optional<std::string_view> driver) {
+  TORCH_CHECK(a.dim() >= 2 && b.dim() >= 1, "linalg.lstsq: expected matrices, got ", a.sizes(), " and ", b.sizes());
+  const auto name = driver.value_or("gelsy");
+  const bool vector = b.dim() == 1 || (b.dim() == a.dim() - 1 && b.sizes() == a.sizes().slice(0, a.dim() - 1));
+  const auto right = vector ? b.unsqueeze(-1) : b;
+  const int64_t rows = a.size(-2);
+  const int64_t columns = a.size(-1);
+  const auto batch = at::infer_size_dimvector(a.sizes().slice(0, a.dim() - 2), right.sizes().slice(0, right.dim() - 2));
+  auto with = [&](std::initializer_list<int64_t> last) {
+    auto sizes = batch;
+    sizes.append(last);
+    return sizes;
+  };
+  const auto solution = make_columns(a, with({std::max(rows, columns), right.size(-1)})).narrow(-2, 0, columns);
+  const auto real = c10::toRealValueType(a.scalar_type());
+  const auto nothing = at::DimVector{0};
+  const bool residuals = rows > columns && name != "gelsy";
+  const bool by_singular_values = name == "gelsd" || name == "gelss";
+  return {
+      vector ? solution.squeeze(-1) : solution,
+      make(a, residuals ? with({right.size(-1)}) : nothing, real),
+      make(a, name == "gels" ? nothing : batch, at::kLong),
+      make(a, by_singular_values ? with({std::min(rows, columns)}) : nothing, real)};
+}
+
 at::Tensor matrix_exp(const at::Tensor& self) {
   return make_contiguous(self);
 }
@@ -84,6 +114,7 @@ void add_linear_algebra_kernels(MetaRegistrar& registrar) {
   registrar.add("addbmm", &addbmm);
   registrar.add("trace", &trace);
   registrar.add("linalg_solve_triangular", &solve_triangular);
+  registrar.add("linalg_lstsq", &least_squares);
   registrar.add("linalg_matrix_exp", &matrix_exp);
   registrar.add("linalg_householder_product", &householder_product);
   registrar.add("_cdist_forward", &cdist);

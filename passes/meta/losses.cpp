@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Reduction.h>
 
@@ -136,6 +138,64 @@ at::Tensor multilabel_margin_loss_backward(
   return make_contiguous(self);
 }
 
+// --- of sequences ------------------------------------------------------------------------------------------------------
+
+using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
+
+/// The loss of each sample, and a logarithm for each moment and each label with a blank on both sides.
+TwoTensors ctc(const at::Tensor& log_probs, int64_t longest_target) {
+  TORCH_CHECK(log_probs.dim() == 3, "ctc_loss: log_probs of time, sample and class expected, got ", log_probs.sizes());
+  const int64_t samples = log_probs.size(1);
+  return {make(log_probs, {samples}), make(log_probs, {samples, log_probs.size(0), 2 * longest_target + 1})};
+}
+
+TwoTensors ctc_loss(
+    const at::Tensor& log_probs,
+    const at::Tensor& /*targets*/,
+    at::IntArrayRef /*input_lengths*/,
+    at::IntArrayRef target_lengths,
+    int64_t /*blank*/,
+    bool /*zero_infinity*/) {
+  return ctc(log_probs, target_lengths.empty() ? 0 : *std::max_element(target_lengths.begin(), target_lengths.end()));
+}
+
+/// Lengths that are data are at most what there are targets.
+TwoTensors ctc_loss_of_tensors(
+    const at::Tensor& log_probs,
+    const at::Tensor& targets,
+    const at::Tensor& /*input_lengths*/,
+    const at::Tensor& /*target_lengths*/,
+    int64_t /*blank*/,
+    bool /*zero_infinity*/) {
+  return ctc(log_probs, targets.dim() == 0 ? 1 : targets.size(-1));
+}
+
+at::Tensor ctc_loss_backward(
+    const at::Tensor& /*grad*/,
+    const at::Tensor& log_probs,
+    const at::Tensor& /*targets*/,
+    at::IntArrayRef /*input_lengths*/,
+    at::IntArrayRef /*target_lengths*/,
+    const at::Tensor& /*neg_log_likelihood*/,
+    const at::Tensor& /*log_alpha*/,
+    int64_t /*blank*/,
+    bool /*zero_infinity*/) {
+  return make_contiguous(log_probs);
+}
+
+at::Tensor ctc_loss_backward_of_tensors(
+    const at::Tensor& /*grad*/,
+    const at::Tensor& log_probs,
+    const at::Tensor& /*targets*/,
+    const at::Tensor& /*input_lengths*/,
+    const at::Tensor& /*target_lengths*/,
+    const at::Tensor& /*neg_log_likelihood*/,
+    const at::Tensor& /*log_alpha*/,
+    int64_t /*blank*/,
+    bool /*zero_infinity*/) {
+  return make_contiguous(log_probs);
+}
+
 } // namespace
 
 void add_loss_kernels(MetaRegistrar& registrar) {
@@ -151,6 +211,10 @@ void add_loss_kernels(MetaRegistrar& registrar) {
   registrar.add("multi_margin_loss_backward", &multi_margin_loss_backward);
   registrar.add("multilabel_margin_loss_forward", &multilabel_margin_loss);
   registrar.add("multilabel_margin_loss_backward", &multilabel_margin_loss_backward);
+  registrar.add("_ctc_loss", &ctc_loss);
+  registrar.add("_ctc_loss.Tensor", &ctc_loss_of_tensors);
+  registrar.add("_ctc_loss_backward", &ctc_loss_backward);
+  registrar.add("_ctc_loss_backward.Tensor", &ctc_loss_backward_of_tensors);
 }
 
 } // namespace recals

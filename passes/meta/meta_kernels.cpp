@@ -87,6 +87,7 @@ void register_kernels() {
     add_padding_kernels(registrar);
     add_pointwise_kernels(registrar);
     add_pooling_kernels(registrar);
+    add_quantization_kernels(registrar);
     add_range_kernels(registrar);
     add_reduction_kernels(registrar);
     add_rnn_kernels(registrar);

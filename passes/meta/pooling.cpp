@@ -87,6 +87,15 @@ at::Tensor max_pool3d_with_indices_backward(
   return make_suggested(self);
 }
 
+at::Tensor fractional_max_pool3d_backward(
+    const at::Tensor& /*grad*/,
+    const at::Tensor& self,
+    at::IntArrayRef /*kernel*/,
+    at::IntArrayRef /*output_size*/,
+    const at::Tensor& /*indices*/) {
+  return make_contiguous(self);
+}
+
 at::Tensor max_unpool2d(const at::Tensor& self, const at::Tensor& /*indices*/, at::IntArrayRef output_size) {
   return make(self, with_last(self, output_size), self.suggest_memory_format());
 }
@@ -110,6 +119,7 @@ void add_pooling_kernels(MetaRegistrar& registrar) {
   registrar.add("_adaptive_avg_pool3d_backward", &adaptive_avg_pool3d_backward);
   registrar.add("max_pool3d_with_indices", &max_pool3d_with_indices);
   registrar.add("max_pool3d_with_indices_backward", &max_pool3d_with_indices_backward);
+  registrar.add("fractional_max_pool3d_backward", &fractional_max_pool3d_backward);
   registrar.add("max_unpool2d", &max_unpool2d);
   registrar.add("max_unpool3d", &max_unpool3d);
 }

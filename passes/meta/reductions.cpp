@@ -124,6 +124,13 @@ at::Tensor histc(const at::Tensor& self, int64_t bins, const at::Scalar& /*low*/
   return make(self, {bins});
 }
 
+/// Composite ops ask it whether something is wrong with a number (is_scalar_tensor_true of cov and istft), and it is not. A
+/// module that asks is refused before (passes/graph/specialise.cpp).
+bool equal(const at::Tensor& self, const at::Tensor& other) {
+  TORCH_CHECK(self.dim() == 0 && other.dim() == 0, "aten::equal: Cannot copy out of meta tensor");
+  return false;
+}
+
 // --- segments ----------------------------------------------------------------------------------------------------------
 
 /// One element of the result for each of `lengths`, or for what is between two of `offsets`.
@@ -188,6 +195,7 @@ void add_reduction_kernels(MetaRegistrar& registrar) {
   registrar.add("bucketize.Tensor", &bucketize);
   registrar.add("searchsorted.Tensor", &searchsorted);
   registrar.add("histc", &histc);
+  registrar.add("equal", &equal);
   registrar.add("segment_reduce", &segment_reduce);
   registrar.add("_segment_reduce_backward", &segment_reduce_backward);
   registrar.add("_logcumsumexp", &logcumsumexp);

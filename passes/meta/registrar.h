@@ -49,6 +49,7 @@ void add_norm_kernels(MetaRegistrar& registrar);
 void add_padding_kernels(MetaRegistrar& registrar);
 void add_pointwise_kernels(MetaRegistrar& registrar);
 void add_pooling_kernels(MetaRegistrar& registrar);
+void add_quantization_kernels(MetaRegistrar& registrar);
 void add_range_kernels(MetaRegistrar& registrar);
 void add_reduction_kernels(MetaRegistrar& registrar);
 void add_rnn_kernels(MetaRegistrar& registrar);

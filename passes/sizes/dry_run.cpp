@@ -5,7 +5,9 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "passes/meta/autocast.h"
+#include "passes/meta/failures.h"
 #include "passes/meta/meta_kernels.h"
+#include "passes/meta/no_hooks.h"
 #include "passes/sizes/recorder.h"
 #include "runtime/executor.h"
 
@@ -45,6 +47,22 @@ class AttributesAsBefore {
   std::vector<Attribute> before_;
 };
 
+/// Torch's words on what cannot be run on meta tensors are for the authors of compilers.
+void run_backward(const at::Tensor& loss, const Recorder& recorder) {
+  auto fail = [&](const std::string& what) {
+    const auto& op = recorder.failed_backward_op();
+    TORCH_CHECK(what.rfind("recals:", 0) != 0, what); // said already
+    TORCH_CHECK(false, "recals: ", op.empty() ? "the backward" : op, ", ", failure_in_words(what, false));
+  };
+  try {
+    torch::autograd::backward({loss}, {}, /*retain_graph=*/false);
+  } catch (const c10::Error& error) {
+    fail(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+}
+
 /// "ReluBackward0 (of layer1.relu, model.py:12)"
 std::string autograd_node_in_words(const DryRun& run, int backward_op) {
   std::string words = run.step.backward_ops.at(backward_op);
@@ -79,6 +97,7 @@ DryRun dry_run(
     const Loss& loss,
     bool measured) {
   const MetaKernels kernels(program->devices);
+  const NoSavedTensorHooks no_hooks;
   at::AutoGradMode grad_mode(true);
   const AttributesAsBefore attributes(*program, self);
   Recorder recorder(*program, targets, measured);
@@ -90,7 +109,7 @@ DryRun dry_run(
     LossOf loss_of(loss, outputs, program->devices);
     const auto root = loss_of();
     autocast.leave_block();
-    torch::autograd::backward({root}, {}, /*retain_graph=*/false);
+    run_backward(root, recorder);
   }
   return recorder.finish();
 }

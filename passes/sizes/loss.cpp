@@ -59,7 +59,7 @@ OlderStandIn::~OlderStandIn() {
 namespace {
 
 bool takes_loss(const at::Tensor& output) {
-  return output.defined() && output.requires_grad() && output.dim() > 0 && output.numel() > 0;
+  return output.defined() && output.requires_grad() && (output.dim() > 0 || output.is_complex()) && output.numel() > 0;
 }
 
 /// Losses of 16-bit floats are computed in float: by autocast, or because the caller writes `.float()`.

@@ -547,6 +547,13 @@ void Recorder::replay_ends() {
 
 void Recorder::backward_op_ends() {
   if (!labels_.empty()) {
+    if (std::uncaught_exceptions() > 0 && failed_backward_op_.empty()) {
+      failed_backward_op_ = backward_op();
+      if (const int node = ledger_.now().node; node >= 0) {
+        const auto& info = result_.step.nodes[node];
+        failed_backward_op_ += ", the derivative of " + info.op + (info.where.empty() ? "" : " at " + info.where);
+      }
+    }
     labels_.pop_back();
   }
 }

@@ -53,6 +53,11 @@ class Recorder : public Observer, public MetaAllocationListener {
   void backward_op_ends();
   /// The name of the autograd node whose backward runs; empty in the forward.
   std::string backward_op() const;
+  /// The autograd node that an exception came out of, and the op of the step whose derivative it is: "IndexBackward0, the
+  /// derivative of aten::index at model.py:12". Empty if none did.
+  const std::string& failed_backward_op() const {
+    return failed_backward_op_;
+  }
   void replay_begins(int node);
   void replay_ends();
   /// A callback threw `error`, and torch goes on as if it had not.
@@ -96,6 +101,7 @@ class Recorder : public Observer, public MetaAllocationListener {
   int node_ = -1;
   bool after_forward_ = false;
   std::vector<int> labels_;
+  std::string failed_backward_op_;
   BackwardOrder order_;
   std::vector<uint64_t> sequences_; ///< per forward node: of the first autograd node that it makes
   std::vector<int> backward_nodes_; ///< of the autograd nodes that wait for a replay

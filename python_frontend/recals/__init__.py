@@ -9,10 +9,11 @@ Importing the package also registers the ``recals::`` operators, which is all th
 from pathlib import Path
 
 from recals import passes
-from recals._errors import BudgetError, BudgetWarning, RecalsError
+from recals._errors import BudgetError, BudgetWarning, RecalsError, TraceWarning
 from recals._load import __version__
 from recals.calibration import calibrate, cost_model
 from recals.counting import counters, reset_counters
+from recals.debugging import debug
 from recals.estimation import estimate
 from recals.memory import MemoryUse, track_memory
 from recals.optimization import optimize, plan_of, restore
@@ -30,11 +31,13 @@ __all__ = [
     "ParetoCurve",
     "RecalsError",
     "Report",
+    "TraceWarning",
     "__version__",
     "calibrate",
     "cmake_prefix_path",
     "cost_model",
     "counters",
+    "debug",
     "estimate",
     "optimize",
     "pareto",

@@ -22,6 +22,10 @@ class BudgetError(RecalsError, ValueError):
         self.smallest_without_pins = smallest_without_pins
 
 
+class TraceWarning(UserWarning):
+    """A traced module does something else than the module that it was traced from; the message says what."""
+
+
 class BudgetWarning(UserWarning):
     """A step may hold, or holds, more than its budget, though its gradients are right; the message says why.
 

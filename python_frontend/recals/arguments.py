@@ -24,6 +24,9 @@ GpuDevices: TypeAlias = str | int | Iterable[int] | torch.Tensor
 Scratch: TypeAlias = Literal["measured", "rules"]
 """Where the scratch memory of the CPU's kernels comes from (docs/memory-model.md)."""
 
+OnMismatch: TypeAlias = Literal["warn", "error", "plain"]
+"""What a training step does that its plan cannot hold within the budget."""
+
 Device: TypeAlias = str | torch.device
 """A device by name, "cuda:0"."""
 
@@ -180,9 +183,13 @@ def pin_texts(pins: Pins | None, analysed: Any) -> list[tuple[str, str]]:
     return [(str(pattern), policy_text(policy, repr(pattern))) for pattern, policy in pins.items()]
 
 
-def planning_options(analysed: Any, budget: Budget, pins: Pins | None) -> Any:
-    """What the step that `analysed` holds was analysed with, and what a plan is to be made for."""
+def planning_options(analysed: Any, budget: Budget, pins: Pins | None, on_mismatch: str = "warn") -> Any:
+    """What the step that `analysed` holds was analysed with, and what a plan is to be made for. Raises ValueError,
+    TypeError."""
+    if not isinstance(on_mismatch, str):
+        raise TypeError(f"recals: on_mismatch is 'warn', 'error' or 'plain', not {on_mismatch!r}")
     options = analysed.options
+    options.on_mismatch = on_mismatch
     options.budgets = limits(budget)
     options.pins = pin_texts(pins, analysed)
     return options

@@ -6,9 +6,9 @@ from recals._load import _C
 
 
 def counters() -> dict[str, int | float]:
-    """calls, plain_calls, dropped_slots, replays, recomputed_nodes, recomputed_bytes, recompute_seconds, packs,
-    unpacks, rng_saves, rng_restores (generator states stored for a replay, and set for one) since the start or the last
-    `reset_counters`."""
+    """calls, plain_calls, mismatches (training steps that a plan could not hold within its budget), dropped_slots,
+    replays, recomputed_nodes, recomputed_bytes, recompute_seconds, packs, unpacks, rng_saves, rng_restores (generator
+    states stored for a replay, and set for one) since the start or the last `reset_counters`."""
     result: dict[str, int | float] = _C.counters()
     return result
 

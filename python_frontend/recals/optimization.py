@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 
+from recals._errors import TraceWarning
 from recals._load import _C
 from recals.arguments import (
     Budget,
     CostModel,
     Device,
     GpuDevices,
+    OnMismatch,
     Pins,
     Scratch,
     example_tuple,
@@ -22,6 +24,7 @@ from recals.arguments import (
     step_options,
 )
 from recals.loss import Loss
+from recals.tracing import trace_warnings
 from recals.wrapping import wrap
 
 
@@ -39,14 +42,15 @@ def optimize(
     loss: Loss | None = None,
     preserve_rng_state: bool = True,
     gpu_devices: GpuDevices = "all",
+    on_mismatch: OnMismatch = "warn",
 ) -> torch.jit.ScriptModule:
     """A module that is used exactly as `module`, and whose training step stays within `budget`.
 
     It has a type of its own and the very same parameters, buffers and submodules, so an optimizer made earlier goes on
     working, and `module` itself is untouched. The plan holds for inputs of the shapes, dtypes and devices of
-    `example_inputs` and for the present training/eval modes; without gradients, or in another mode, a call runs the
-    plain method. A module that was optimised before is planned anew from its plain form: one method of a module has
-    a plan.
+    `example_inputs` and for the present training/eval modes and attributes; without gradients a call runs the plain
+    method, and so does one in another state, outside of the budget (`on_mismatch`). A module that was optimised before
+    is planned anew from its plain form: one method of a module has a plan.
 
     Args:
         module: scripted or traced.
@@ -90,6 +94,10 @@ def optimize(
             numbers then; Recals never changes a gradient.)
         gpu_devices: the same device by device: generator states are stored and set of these accelerators only, by
             index: "all", "none", an int, several, or a tensor of them. The CPU's are not meant.
+        on_mismatch: what a later training step does that the plan cannot hold within the budget, because the module is
+            in another state than it was planned in (train() or eval(), an attribute that the step reads) or the saved
+            tensors are somebody else's (torch.autograd.graph.save_on_cpu): "warn" (`BudgetWarning`, once for a module),
+            "error", or "plain", which says nothing. The gradients are right in any case. Saved with the module.
 
     Raises:
         BudgetError: no plan fits; its `smallest` and its text give the smallest budget that works, and
@@ -97,6 +105,9 @@ def optimize(
         ValueError, TypeError: the budget, the pins, the module or the inputs are of the wrong kind; a pin names nothing
             in the step, or says must_recompute of what cannot be recomputed.
         RecalsError: the method cannot be analysed; the text names the node and its source line.
+
+    Warns (TraceWarning) if the module is a trace in which train() and eval() change nothing, though it has ops that go
+    another way in training.
 
     Warns (UserWarning) if a device may go over its budget all the same, because the backward works on two devices at
     once and what one holds depends on which is faster (docs/memory-model.md).
@@ -113,7 +124,9 @@ def optimize(
         gpu_devices=gpu_devices,
     )
     analysed = _C.analyse(module._c, method, inputs, options)
-    planned = _C.plan_step(analysed, planning_options(analysed, budget, pins))
+    planned = _C.plan_step(analysed, planning_options(analysed, budget, pins, on_mismatch))
+    for text in trace_warnings(module, analysed.graph):
+        warnings.warn(text, TraceWarning, stacklevel=2)
     for text in planned.warnings:
         warnings.warn(text, stacklevel=2)
     return wrap(_C.lower(planned, None), module)

@@ -109,6 +109,7 @@ TEST(Planner, NegativeTwin_WhereTheBudgetDoesNotBindNothingIsRecomputed) {
 }
 
 TEST(Planner, OneByteUnderThePlainPeakIsPlannedOrRefused) {
+  int planned = 0;
   for (uint64_t seed = 0; seed < 18; ++seed) {
     const StepGraph graph = some_network(seed);
     Budgets budgets = plain_peaks(graph);
@@ -117,8 +118,15 @@ TEST(Planner, OneByteUnderThePlainPeakIsPlannedOrRefused) {
     if (const Plan* plan = std::get_if<Plan>(&result)) {
       EXPECT_FALSE(plan->predicted.replayed.empty()) << "seed " << seed;
       expect_sound(graph, *plan, budgets);
+      ++planned;
+    } else {
+      // Whoever is refused is told a budget that works, and that is the plain peak.
+      const auto smallest = std::get<Infeasible>(result).smallest;
+      EXPECT_EQ(smallest[0], budgets[0] + 1) << "seed " << seed;
+      EXPECT_TRUE(std::holds_alternative<Plan>(choose(graph, smallest))) << "seed " << seed;
     }
   }
+  EXPECT_GT(planned, 9) << "of 18";
 }
 
 TEST(Planner, NeverOverBudget) {

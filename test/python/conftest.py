@@ -31,16 +31,21 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(THREADS)
 
 
-def threads_for(name: str) -> int:
+def threads_for(node: pytest.Item) -> int:
     """Predictions hold for as many threads as there are cores; on one, some convolutions copy less. So where a test
-    wants them to be close, it takes all. (Scatter-adds of several threads sum in any order: not for the graph net.)"""
-    close = "unet" in name or "zoo" in name
-    return len(os.sched_getaffinity(0)) if close and "graph" not in name else THREADS
+    wants them to be close (marked so, or about the U-Net), it takes all. Scatter-adds of several threads sum in any
+    order, so the graph net has one."""
+    callspec = getattr(node, "callspec", None)
+    arguments = list(callspec.params.values()) if callspec is not None else []
+    words = [word for argument in arguments for word in (argument if isinstance(argument, tuple) else (argument,))]
+    named = {word for word in words if isinstance(word, str)}
+    close = "unet" in named or node.get_closest_marker("all_threads") is not None
+    return len(os.sched_getaffinity(0)) if close and "graph" not in named else THREADS
 
 
 @pytest.fixture(autouse=True)
 def own_threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    torch.set_num_threads(threads_for(request.node.name))
+    torch.set_num_threads(threads_for(request.node))
     yield
     torch.set_num_threads(THREADS)
 

@@ -298,3 +298,12 @@ def inputs() -> tuple[Tensor, ...]:
         torch.randint(50, (ROWS,), generator=generator),
         torch.randint(WIDTH, (ROWS,), generator=generator),
     )
+
+
+EXPECTED_REFUSALS = {
+    "x.masked_select(x > 0).sum() + x",
+}
+"""Its shape depends on data."""
+
+MADE_ON_THE_HOST = ("torch.ones(", "torch.eye(")
+"""Cases that make a tensor without saying where."""

@@ -5,12 +5,16 @@ The list is torch's. The tables say what each op on it is good for, and `unliste
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import torch
+from support import assert_same, step
+from torch import nn
 from torch._ops import OpOverload
+from training import prepare_gradients
 
 CALLS: dict[str, str] = {
     "_sample_dirichlet": "x * torch._sample_dirichlet(p{g})",
@@ -238,3 +242,44 @@ def modules(folder: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+RANDOM = {f"aten::{name_of(op).partition('.')[0]}" for op in tagged()}
+
+
+def module_of(modules: ModuleType, op: str, device: str) -> nn.Module:
+    module = getattr(modules, class_name(op))().to(device)
+    module.generator = torch.Generator(device)
+    return module
+
+
+def inputs_on(device: str) -> tuple[torch.Tensor]:
+    return (torch.randn(64, 32, generator=torch.Generator().manual_seed(0)).to(device),)
+
+
+def drawn_again(op: str, module: str, name: str, size: int) -> str | None:
+    """A pin on all that random ops make."""
+    return "must_recompute" if op in RANDOM else None
+
+
+def check(plain: nn.Module, budgeted: nn.Module, inputs: tuple[torch.Tensor]) -> None:
+    """Two steps of both leave the same bits, and the generators where they were."""
+    for one in (plain, budgeted):
+        prepare_gradients(one)
+    device = inputs[0].device
+    for seed in range(2):
+        outcomes, own, streams = [], [], []
+        for one in (plain, budgeted):
+            one.generator.manual_seed(seed + 7)
+            outcomes.append(step(one, inputs, seed=seed, between=lambda: torch.rand(3, device=device)))
+            own.append(one.generator.get_state())
+            streams.append(torch.rand(3, device=device))
+        assert_same(*outcomes)
+        assert torch.equal(*own), "the module's generator is elsewhere"
+        assert torch.equal(*streams), "the device's generator is elsewhere"
+
+
+def twin(module: nn.Module) -> nn.Module:
+    other = copy.deepcopy(module)
+    other.generator = torch.Generator(module.generator.device)
+    return other

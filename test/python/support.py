@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,18 +176,13 @@ def check_steps(module: nn.Module, inputs: tuple[Any, ...], budget: Any = TIGHTE
         assert_same(step(plain, inputs, seed=seed, **how), step(budgeted, inputs, seed=seed, **how))
 
 
-def attempt(action: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """What `action` returns, or the error that it ends in, which must say something."""
-    try:
-        return action(), None
-    except (recals.RecalsError, ValueError, TypeError, RuntimeError) as error:
-        if not str(error):
-            raise
-        return None, error
-
-
 def recomputed_nodes(action: Callable[[], Any]) -> int:
     """How many nodes were recomputed while `action` ran."""
     recals.reset_counters()
     action()
     return recals.counters()["recomputed_nodes"]
+
+
+def resident() -> int:
+    """Bytes of memory that this process occupies."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

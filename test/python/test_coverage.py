@@ -11,13 +11,8 @@ import pytest
 import recals
 import torch
 import training
-from op_cases import CASES, inputs, module_of
+from op_cases import CASES, EXPECTED_REFUSALS, inputs, module_of
 from torch import Tensor, nn
-
-EXPECTED_REFUSALS = {
-    "x.masked_select(x > 0).sum() + x",
-}
-"""Its shape depends on data."""
 
 
 def measured(module: nn.Module, batch: tuple[Tensor, ...]) -> int:
@@ -31,6 +26,7 @@ def measured(module: nn.Module, batch: tuple[Tensor, ...]) -> int:
     return training.measured_peak(step)
 
 
+@pytest.mark.all_threads
 @pytest.mark.parametrize("family", CASES)
 def test_zoo_of_ops(family: str, record_property: Callable[[str, object], None]) -> None:
     exact, bounded, refused, wrong = [], [], [], []

@@ -1,62 +1,20 @@
 """The whole list of torch's random ops: each is drawn again to the same bits, or kept, or refused."""
 
-import copy
 from types import ModuleType
 
 import pytest
 import random_ops
 import recals
 import torch
-from support import NEEDS_GPU, TIGHTEST, assert_same, rewrite, step
-from torch import nn
-from training import prepare_gradients
+from random_ops import check, drawn_again, inputs_on, module_of, twin
+from support import NEEDS_GPU, TIGHTEST, rewrite
 
 DEVICES = ["cpu", pytest.param("cuda:0", marks=[pytest.mark.gpu, NEEDS_GPU])]
-
-RANDOM = {f"aten::{random_ops.name_of(op).partition('.')[0]}" for op in random_ops.tagged()}
 
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return random_ops.modules(tmp_path_factory.mktemp("random_ops"))
-
-
-def module_of(modules: ModuleType, op: str, device: str) -> nn.Module:
-    module = getattr(modules, random_ops.class_name(op))().to(device)
-    module.generator = torch.Generator(device)
-    return module
-
-
-def inputs_on(device: str) -> tuple[torch.Tensor]:
-    return (torch.randn(64, 32, generator=torch.Generator().manual_seed(0)).to(device),)
-
-
-def drawn_again(op: str, module: str, name: str, size: int) -> str | None:
-    """A pin on all that random ops make."""
-    return "must_recompute" if op in RANDOM else None
-
-
-def check(plain: nn.Module, budgeted: nn.Module, inputs: tuple[torch.Tensor]) -> None:
-    """Two steps of both leave the same bits, and the generators where they were."""
-    for one in (plain, budgeted):
-        prepare_gradients(one)
-    device = inputs[0].device
-    for seed in range(2):
-        outcomes, own, streams = [], [], []
-        for one in (plain, budgeted):
-            one.generator.manual_seed(seed + 7)
-            outcomes.append(step(one, inputs, seed=seed, between=lambda: torch.rand(3, device=device)))
-            own.append(one.generator.get_state())
-            streams.append(torch.rand(3, device=device))
-        assert_same(*outcomes)
-        assert torch.equal(*own), "the module's generator is elsewhere"
-        assert torch.equal(*streams), "the device's generator is elsewhere"
-
-
-def twin(module: nn.Module) -> nn.Module:
-    other = copy.deepcopy(module)
-    other.generator = torch.Generator(module.generator.device)
-    return other
 
 
 def test_every_op_is_listed() -> None:

@@ -9,14 +9,10 @@ import recals
 import torch
 import zoo
 from command import recals_opt
+from support import resident
 from torch import Tensor, nn
 
 GIB = 2**30
-
-
-def resident() -> int:
-    """Bytes of memory that this process occupies."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def seconds_of(work: Callable[[], object]) -> float:

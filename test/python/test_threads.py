@@ -19,8 +19,7 @@ import recals
 import recals.passes
 import torch
 import torch.nn.functional as F
-from support import features, net, recomputed_nodes, rewrite, scalar, twins
-from test_scale import resident
+from support import features, net, recomputed_nodes, resident, rewrite, scalar, twins
 from torch import Tensor, nn
 from training import cloned, differing, differing_gradients, named_gradients, prepare_gradients, zero_gradients
 

@@ -10,8 +10,8 @@ import torch
 import training
 
 SLOWEST = 1.05
-PAIRS = 21
-TRIES = 5
+PAIRS = 81
+"""One median, however it comes out: the best of several would hide what is slower half of the time."""
 
 
 @pytest.mark.smoke
@@ -33,18 +33,16 @@ def test_nothing_is_recomputed_at_the_plain_peak(name: str) -> None:
 def test_no_slower_than_the_scripted_module_at_the_plain_peak(
     name: str, record_property: Callable[[str, object], None]
 ) -> None:
-    """Median over neighbouring pairs of steps; a busy machine is given some tries."""
+    """Median over neighbouring pairs of steps, which a busy machine slows down alike."""
     workload = models.build(name, "small")
     scripted = training.Trainee(workload, torch.jit.script(copy.deepcopy(workload.module)))
     budgeted = training.budgeted(workload, "100%").trainee
     for number in range(3):
         scripted.gradients(number)()
         budgeted.gradients(number)()
-    ratios: list[float] = []
-    while len(ratios) < TRIES and min(ratios, default=2.0) > SLOWEST:
-        ratios.append(training.paired_ratio(scripted.gradients, budgeted.gradients, PAIRS))
-    record_property("table", f"{name:9} at the plain peak: time {' '.join(f'{ratio:.3f}' for ratio in ratios)}")
-    assert min(ratios) <= SLOWEST
+    ratio = training.paired_ratio(scripted.gradients, budgeted.gradients, PAIRS)
+    record_property("table", f"{name:9} at the plain peak: time {ratio:.3f}")
+    assert ratio <= SLOWEST
 
 
 def test_without_gradients_there_is_no_overhead() -> None:
@@ -58,9 +56,7 @@ def test_without_gradients_there_is_no_overhead() -> None:
         for _ in range(3):
             scripted(*inputs)
             budgeted(*inputs)
-        ratios: list[float] = []
-        while len(ratios) < TRIES and min(ratios, default=2.0) > SLOWEST:
-            pair = [lambda number, module=module: lambda: module(*inputs) for module in (scripted, budgeted)]
-            ratios.append(training.paired_ratio(*pair, PAIRS))
-    assert min(ratios) <= SLOWEST
+        pair = [lambda number, module=module: lambda: module(*inputs) for module in (scripted, budgeted)]
+        ratio = training.paired_ratio(*pair, PAIRS)
+    assert ratio <= SLOWEST
     assert recals.counters()["recomputed_nodes"] == 0

@@ -11,7 +11,7 @@ import recals
 import sim
 import torch
 import torch.nn.functional as F
-from test_coverage import CASES, inputs, module_of
+from op_cases import CASES, inputs, module_of
 from torch import Tensor, nn
 from training import differing_gradients, differing_state, same_bits
 

@@ -11,12 +11,9 @@ import pytest
 import recals
 import sim
 import torch
-from test_coverage import CASES, EXPECTED_REFUSALS, inputs, module_of
+from op_cases import CASES, EXPECTED_REFUSALS, MADE_ON_THE_HOST, inputs, module_of
 from torch import nn
 from training import prepare_gradients
-
-MADE_ON_THE_HOST = ("torch.ones(", "torch.eye(")
-"""Cases that make a tensor without saying where."""
 
 NUMBERS = 256
 """Bytes of single numbers, which a prediction may count and a step not have."""

@@ -6,8 +6,8 @@ import pytest
 import random_ops
 import recals
 import torch
+from random_ops import check, drawn_again, inputs_on, module_of, twin
 from support import assert_same, step
-from test_random_ops import check, drawn_again, inputs_on, module_of, twin
 from torch import Tensor, nn
 from training import prepare_gradients
 

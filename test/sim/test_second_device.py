@@ -4,13 +4,12 @@ In the dry run the first stands on torch's meta device, the others on numbered o
 passes/meta/meta_kernels.h), of which not all of torch's code knows.
 """
 
+import op_cases
 import pytest
 import recals
 import sim
-import test_coverage
 import torch
-from test_coverage import CASES, EXPECTED_REFUSALS, inputs, module_of
-from test_predictions import MADE_ON_THE_HOST
+from op_cases import CASES, EXPECTED_REFUSALS, MADE_ON_THE_HOST, inputs, module_of
 from torch import Tensor, nn
 from training import differing_gradients, prepare_gradients
 
@@ -35,8 +34,8 @@ def measured(module: nn.Module, batch: tuple[Tensor, ...]) -> dict[str, int]:
 
 @pytest.mark.parametrize("family", [*CASES, "more"])
 def test_ops_are_predicted_on_the_second_device(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = test_coverage.SOURCE.replace("x = self.first(features)", "x = self.first(features).to('sim:1')")
-    monkeypatch.setattr(test_coverage, "SOURCE", there)
+    there = op_cases.SOURCE.replace("x = self.first(features)", "x = self.first(features).to('sim:1')")
+    monkeypatch.setattr(op_cases, "SOURCE", there)
     features, index, labels = inputs()
     batch = (features.to("sim:0"), index.to("sim:1"), labels.to("sim:1"))
     below = []

@@ -251,6 +251,7 @@ TEST(Threads, LetGoOfSlotsWhileAnotherReplays) {
   const auto expected = gradient(run(shared.plain, shared.module._ivalue(), {input_of(1)})[0]);
   auto tracker = MemoryTracker::start(false);
   for (int round = 0; round < 50; ++round) {
+    const auto before = tracker->devices().at("cpu").live;
     auto outputs = run(shared.program, shared.module._ivalue(), {input_of(1)});
     auto first = std::move(outputs[0]);
     auto second = std::move(outputs[1]);
@@ -263,6 +264,8 @@ TEST(Threads, LetGoOfSlotsWhileAnotherReplays) {
     together.arrive_and_wait();
     EXPECT_TRUE(gradient(first).equal(expected));
     other.join();
+    first.reset();
+    EXPECT_EQ(tracker->devices().at("cpu").live, before) << "round " << round;
   }
   tracker->stop();
 }

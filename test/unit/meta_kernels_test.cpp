@@ -341,6 +341,9 @@ void indexing(std::vector<Call>& calls) {
   calls.push_back({"index_select_turned", "aten::index_select", {turned({4, 5, 6}), 0, n({3})}});
   calls.push_back({"take", "aten::take", {f({4, 5}), n({2, 3})}});
   calls.push_back({"embedding", "aten::embedding", {f({9, 4}), n({2, 3}), -1, false, false}});
+  calls.push_back({"embedding_renorm", "aten::embedding_renorm_", {f({9, 4}), n({2, 3}), 1.0, 2.0}});
+  calls.push_back({"masked_scatter", "aten::masked_scatter_", {f({3, 4}), b({3, 4}), f({12})}});
+  calls.push_back({"masked_scatter_backward", "aten::masked_scatter_backward", {f({3, 4}), b({3, 4}), ints({12})}});
   calls.push_back({"embedding_backward", "aten::embedding_dense_backward", {f({2, 3, 4}), n({2, 3}), 9, -1, false}});
   for (const int64_t mode : {0, 1, 2}) {
     for (const int64_t padding : {-1, 1}) {
@@ -391,6 +394,17 @@ void indexing(std::vector<Call>& calls) {
 }
 
 void losses(std::vector<Call>& calls) {
+  const auto batch_first = f({3, 10, 5}).transpose(0, 1);
+  for (const auto& log_probs : {f({10, 3, 5}), batch_first}) {
+    const auto targets = at::ones({3, 4}, at::kLong);
+    const auto inputs = ints({10, 9, 8});
+    const auto lengths = ints({4, 3, 2});
+    calls.push_back({"ctc", "aten::_ctc_loss", {log_probs, targets, inputs, lengths, 0, false}});
+    calls.push_back(
+        {"ctc_backward",
+         "aten::_ctc_loss_backward",
+         {f({3}), log_probs, targets, inputs, lengths, f({3}), f({3, 10, 9}), 0, false}});
+  }
   for (const int64_t reduction : {0, 1, 2}) {
     const auto suffix = "_" + std::to_string(reduction);
     const auto x = f({3, 4});
@@ -421,6 +435,34 @@ void losses(std::vector<Call>& calls) {
   }
 }
 
+/// Numbers as they would be after quantisation.
+void quantization(std::vector<Call>& calls) {
+  const auto zeros = [](at::IntArrayRef sizes) { return at::zeros(sizes, at::kInt); };
+  for (const auto& x : {f({3, 4}), turned({3, 4})}) {
+    calls.push_back({"tensor", "aten::fake_quantize_per_tensor_affine_cachemask", {x, 0.1, 0, 0, 255}});
+    calls.push_back(
+        {"tensors",
+         "aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+         {x, f({1}), zeros({1}), at::ones({1}), 0, 255}});
+    calls.push_back(
+        {"channels", "aten::fake_quantize_per_channel_affine_cachemask", {x, f({4}), zeros({4}), 1, 0, 255}});
+    calls.push_back(
+        {"learnable", "aten::_fake_quantize_learnable_per_tensor_affine", {x, f({1}), at::zeros({1}), 0, 255, 1.0}});
+    calls.push_back(
+        {"learnable channels",
+         "aten::_fake_quantize_learnable_per_channel_affine",
+         {x, f({4}), at::zeros({4}), 1, 0, 255, 1.0}});
+    calls.push_back(
+        {"learnable backward",
+         "aten::_fake_quantize_learnable_per_tensor_affine_backward",
+         {x, x, f({1}), at::zeros({1}), 0, 255, 1.0}});
+    calls.push_back(
+        {"learnable channels backward",
+         "aten::_fake_quantize_learnable_per_channel_affine_backward",
+         {x, x, f({4}), at::zeros({4}), 1, 0, 255, 1.0}});
+  }
+}
+
 void the_rest(std::vector<Call>& calls) {
   calls.push_back({"dot", "aten::dot", {f({5}), f({5})}});
   calls.push_back({"vdot", "aten::vdot", {f({5}), f({5})}});
@@ -434,6 +476,11 @@ void the_rest(std::vector<Call>& calls) {
   calls.push_back({"solve_triangular", "aten::linalg_solve_triangular", {triangular, f({2, 4, 3}), true, true, false}});
   calls.push_back(
       {"solve_triangular_right", "aten::linalg_solve_triangular", {triangular, f({3, 4}), true, false, false}});
+  calls.push_back({"lstsq", "aten::linalg_lstsq", {f({2, 5, 3}), f({2, 5, 2}), none, none}});
+  calls.push_back({"lstsq wide", "aten::linalg_lstsq", {f({3, 5}), f({3, 2}), none, none}});
+  for (const std::string driver : {"gels", "gelsd", "gelss"}) {
+    calls.push_back({"lstsq " + driver, "aten::linalg_lstsq", {f({2, 5, 3}), f({2, 5, 2}), none, driver}});
+  }
   calls.push_back({"matrix_exp", "aten::linalg_matrix_exp", {f({2, 4, 4})}, true});
   calls.push_back({"householder", "aten::linalg_householder_product", {f({2, 4, 3}), f({2, 3})}});
   calls.push_back({"multinomial", "aten::multinomial", {f({3, 4}), 2, true, none}});
@@ -608,6 +655,7 @@ INSTANTIATE_TEST_SUITE_P(
         Family{"Reductions", &reductions},
         Family{"Indexing", &indexing},
         Family{"Losses", &losses},
+        Family{"Quantization", &quantization},
         Family{"TheRest", &the_rest}),
     [](const auto& info) { return info.param.name; });
 

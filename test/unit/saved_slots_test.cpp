@@ -23,8 +23,27 @@ int slots_of(const at::Tensor& output) {
   return count;
 }
 
-TEST(SavedSlots, TheTableIsThatOfTheInstalledTorch) {
-  EXPECT_GT(saved_slot_table().size(), 400);
+/// Every op of these makes a node; `Slots` are saved, of which a list of tensors is one for each element.
+TEST(SavedSlots, TheTableKnowsTheNodesOfTheInstalledTorch) {
+  const auto x = leaf({2, 3, 8, 8});
+  const auto w = leaf({3, 3, 3, 3});
+  const auto m = leaf({4, 4});
+  const std::vector<std::pair<at::Tensor, int>> cases = {
+      {x.abs(), 1}, // the first of the header
+      {m * m, 2},
+      {at::convolution(x, w, {}, {1, 1}, {1, 1}, {1, 1}, false, {0, 0}, 1), 2},
+      {std::get<0>(at::native_layer_norm(x, {8}, {}, {}, 1e-5)), 3},
+      {at::cat({m, m}), 0},
+      {at::stack({m, m}), 0},
+      {std::get<0>(at::max(m, 1)), 1},
+      {std::get<0>(at::linalg_svd(m)), 3},
+      {at::_foreach_mul({m, m}, at::TensorList{m, m})[0], 2},
+      {at::xlogy(m, m), 2},
+      {at::_fft_r2c(m, {1}, 0, true), 1},
+  };
+  for (const auto& [output, slots] : cases) {
+    EXPECT_EQ(slots_of(output), slots) << output.grad_fn()->name();
+  }
 }
 
 TEST(SavedSlots, SingleMembersAndListsAreVisited) {

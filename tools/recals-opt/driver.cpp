@@ -132,6 +132,7 @@ StepOptions step_options_of(const Options& options) {
       .scratch = options.scratch.empty() ? std::nullopt : std::optional(scratch_source(options.scratch)),
       .rng = rng_of(options),
       .pins = pins_of(options),
+      .on_mismatch = options.on_mismatch,
   };
 }
 

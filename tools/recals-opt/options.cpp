@@ -75,6 +75,13 @@ void describe(CLI::App& app, Options& options) {
          "--gpu-devices", options.gpu_devices, "The devices where this may be done: all, none, or indices such as 0,1")
       ->type_name("DEVICES")
       ->capture_default_str();
+  app.add_option(
+         "--on-mismatch",
+         options.on_mismatch,
+         "What a training step does that the plan cannot hold within the budget: warn, error, or plain (nothing)")
+      ->type_name("WHAT")
+      ->check(CLI::IsMember({"warn", "error", "plain"}))
+      ->capture_default_str();
   add_list(app, "--parameter", options.parameters, "NAME=SPEC", "A parameter of self, for source and text graphs");
   add_list(app, "--buffer", options.buffers, "NAME=SPEC", "A buffer of self, for source and text graphs");
   add_list(app, "--load-library", options.libraries, "FILE", "A library with ops or passes to load first");

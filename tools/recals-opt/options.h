@@ -21,6 +21,7 @@ struct Options {
   std::string scratch; ///< "measured", "rules"; empty: by where the tensors are
   bool no_preserve_rng_state = false;
   std::string gpu_devices = "all";
+  std::string on_mismatch = "warn";
   std::string explain;
   std::string pins; ///< a file; empty: none
   std::vector<std::string> inputs; ///< [NAME=]SPEC

@@ -14,6 +14,7 @@
 # CHECK: --target-device DEVICE
 # CHECK: --no-preserve-rng-state
 # CHECK: --gpu-devices DEVICES
+# CHECK: --on-mismatch WHAT:{warn,error,plain}
 # CHECK: -o,--output FILE
 # CHECK: --emit KIND:{ir,code,pt,plan,report,report-json,pareto,pareto-json,dot,trace}
 # CHECK: --passes PASSES
