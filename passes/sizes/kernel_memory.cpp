@@ -109,7 +109,7 @@ std::optional<KernelMemory> KernelMemories::from_table(const KernelCall& call, c
 
 KernelMemory KernelMemories::of(const KernelCall& call, const Target& target) {
   if (takes_nothing(call)) {
-    return {};
+    return {.scratch = bytes_for_zeros(call), .results = {}, .certainty = Certainty::Bounded};
   }
   auto memory = measured_ && target.device.is_cpu() ? from_table(call, target) : std::nullopt;
   if (!memory) {

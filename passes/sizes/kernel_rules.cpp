@@ -199,6 +199,8 @@ bool runs_as_one(const std::string& op) {
   static const std::unordered_set<std::string> ops = {
       "aten::convolution",
       "aten::convolution_backward",
+      "aten::copy_",
+      "aten::cosine_embedding_loss",
       "aten::cudnn_batch_norm",
       "aten::cudnn_batch_norm_backward",
       "aten::_cudnn_rnn",
@@ -206,7 +208,8 @@ bool runs_as_one(const std::string& op) {
       "aten::_scaled_dot_product_flash_attention",
       "aten::_scaled_dot_product_flash_attention_backward",
       "aten::_scaled_dot_product_efficient_attention",
-      "aten::_scaled_dot_product_efficient_attention_backward"};
+      "aten::_scaled_dot_product_efficient_attention_backward",
+      "aten::value_selecting_reduction_backward"};
   return ops.count(op) > 0;
 }
 

@@ -37,10 +37,17 @@ int64_t zeros_of_rows(const KernelCall& call) {
   return gradient == nullptr || result == nullptr ? 0 : result->numel() + gradient->numel() * kPosition;
 }
 
-/// Of all elements: where the zeros are. If there are several the result is zero, and nothing else is held.
+/// Of all elements: where the zeros are, and what finds them: a mark and, where elements do not lie in their order, a count
+/// and a copy of each. If there are several the result is zero, and nothing else is held.
 int64_t places_of_zeros(const KernelCall& call) {
   const auto* result = defined(call.outputs, 0);
-  return result == nullptr ? 0 : result->numel() * result->dim() * kPosition;
+  const auto* input = defined(call.inputs, 0);
+  if (result == nullptr || input == nullptr) {
+    return 0;
+  }
+  const int64_t elements = result->numel();
+  const int64_t in_other_order = input->is_contiguous() ? 0 : elements * kPosition + nbytes(input);
+  return elements * result->dim() * kPosition + in_other_order;
 }
 
 } // namespace
