@@ -7,6 +7,7 @@
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include "passes/meta/in_place_sums.h"
 #include "passes/sizes/zeros.h"
 #include "runtime/op_rules.h"
 #include "runtime/rng_state.h"
@@ -55,7 +56,25 @@ struct KernelContext : public at::ObserverContext {
   std::vector<c10::IValue> inputs;
   bool counts = false;
   bool replays = false;
+  std::optional<InPlaceSums> sum;
 };
+
+/// Note [Sums of gradients]
+/// Where two gradients meet, the engine adds the second to the first in place if nobody else holds that one. What torch
+/// takes for a subclass of tensors, meta tensors among them, it adds out of place. So here such a sum is made in place, by the engine's own
+/// condition (can_accumulate_inplace of torch/csrc/autograd/input_buffer.cpp), in which one holder more is this call.
+bool is_made_in_place(const at::RecordFunction& function) {
+  if (c10::GradMode::is_enabled() || function.operator_name() != c10::OperatorName("aten::add", "Tensor")) {
+    return false;
+  }
+  const auto& first = function.inputs().at(0);
+  if (!first.isTensor()) {
+    return false;
+  }
+  const auto& sum = first.toTensor();
+  return sum.defined() && sum.is_meta() && sum.has_storage() && !sum._is_zerotensor() &&
+      sum.is_non_overlapping_and_dense() && sum.use_count() == 2 && sum.storage().use_count() == 1;
+}
 
 /// An op of another library that says nothing of what it is made of.
 bool is_opaque(const c10::OperatorHandle& op) {
@@ -98,6 +117,9 @@ void kernel_begins(const at::RecordFunction& function, KernelContext* context) {
   } else if (recording != nullptr && name && is_kernel(*name)) {
     context->counts = true;
     if (kernel_depth++ == 0) {
+      if (recording->engine_works() && is_made_in_place(function)) {
+        context->sum.emplace();
+      }
       recording->kernel_begins();
       context->op = *name;
       context->inputs.assign(function.inputs().begin(), function.inputs().end());
@@ -113,6 +135,7 @@ void kernel_ends(const at::RecordFunction& function, KernelContext* context) {
     return;
   }
   if (--kernel_depth == 0) {
+    context->sum.reset();
     recording->kernel_ends();
     recording->kernel_ran(
         {context->op.name, context->op.overload_name, context->inputs, function.outputs(), recording->backward_op()});

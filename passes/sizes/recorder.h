@@ -51,6 +51,10 @@ class Recorder : public Observer, public MetaAllocationListener {
   /// `sequence`: the number that the autograd node got when the forward made it.
   void backward_op_begins(const std::string& name, int64_t sequence);
   void backward_op_ends();
+  /// Between two autograd nodes of the backward.
+  bool engine_works() const {
+    return after_forward_ && labels_.empty();
+  }
   /// The name of the autograd node whose backward runs; empty in the forward.
   std::string backward_op() const;
   /// The autograd node that an exception came out of, and the op of the step whose derivative it is: "IndexBackward0, the
