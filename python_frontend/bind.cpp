@@ -11,6 +11,7 @@
 #include "passes/plan/pins.h"
 #include "passes/plan/plan_json.h"
 #include "passes/registry.h"
+#include "passes/verification.h"
 #include "runtime/budget_warning.h"
 #include "runtime/counters.h"
 #include "runtime/debug.h"
@@ -293,6 +294,41 @@ void bind_passes(py::module& m) {
   m.def("unregister_pass", &unregister_graph_pass);
 }
 
+/// A loss as the user wrote it, on the device; called without the GIL.
+DeviceLoss device_loss(const py::object& function) {
+  if (function.is_none()) {
+    return {};
+  }
+  return [function = held(py::reinterpret_borrow<py::function>(function))](const c10::IValue& result) -> at::Tensor {
+    py::gil_scoped_acquire gil;
+    try {
+      return (*function)(torch::jit::toPyObject(result)).cast<at::Tensor>();
+    } catch (const py::error_already_set& error) {
+      TORCH_CHECK(false, "recals: the function loss= failed: ", error.what());
+    }
+  };
+}
+
+void bind_verification(py::module& m) {
+  py::class_<Verification>(m, "Verification")
+      .def_readonly("predicted", &Verification::predicted)
+      .def_readonly("measured", &Verification::measured)
+      .def_readonly("differences", &Verification::differences)
+      .def("holds", &Verification::holds)
+      .def("text", &Verification::text);
+  m.def(
+      "verify_step",
+      [](const Module& module,
+         const std::string& method,
+         const py::tuple& inputs,
+         const StepOptions& options,
+         const py::object& loss) {
+        auto arguments = arguments_of(module, method, inputs);
+        const auto on_device = device_loss(loss);
+        return without_gil([&] { return verify_step(module, method, arguments, options, on_device); });
+      });
+}
+
 void bind_reports(py::module& m) {
   py::class_<Report>(m, "Report").def("text", &to_text, py::arg("rows")).def("json", &to_json);
   m.def(
@@ -383,6 +419,7 @@ PYBIND11_MODULE(_C, m) {
   bind_options(m);
   bind_passes(m);
   bind_reports(m);
+  bind_verification(m);
 }
 
 } // namespace recals

@@ -20,6 +20,7 @@ from recals.optimization import optimize, plan_of, restore
 from recals.passes import register_pass, unregister_pass
 from recals.report import Report
 from recals.tradeoff import ParetoCurve, pareto
+from recals.verification import Verification, verify
 
 cmake_prefix_path: str = str(Path(__file__).parent / "share" / "cmake")
 """For C++ programs: ``cmake -DCMAKE_PREFIX_PATH=...``, then ``find_package(recals)``."""
@@ -32,6 +33,7 @@ __all__ = [
     "RecalsError",
     "Report",
     "TraceWarning",
+    "Verification",
     "__version__",
     "calibrate",
     "cmake_prefix_path",
@@ -48,4 +50,5 @@ __all__ = [
     "restore",
     "track_memory",
     "unregister_pass",
+    "verify",
 ]

@@ -13,6 +13,7 @@
 #include "passes/lower/lower.h"
 #include "passes/plan/pins.h"
 #include "passes/registry.h"
+#include "passes/verification.h"
 #include "runtime/ops.h"
 #include "tools/recals-opt/absent_devices.h"
 #include "tools/recals-opt/check.h"
@@ -98,6 +99,21 @@ RngOptions rng_of(const Options& options) {
     rng.gpus->push_back(static_cast<c10::DeviceIndex>(std::stoi(index)));
   }
   return rng;
+}
+
+/// Numbers that every op takes: integers may be places in something.
+std::vector<c10::IValue> with_numbers(std::vector<c10::IValue> inputs) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> tensors;
+  for (const auto& input : inputs) {
+    collect_tensors(input, tensors);
+  }
+  for (const auto& tensor : tensors) {
+    if (tensor.defined() && !tensor.is_meta()) {
+      tensor.is_floating_point() ? tensor.uniform_() : tensor.zero_();
+    }
+  }
+  return inputs;
 }
 
 std::string cost_model_of(const Options& options) {
@@ -278,6 +294,15 @@ class Work {
       text += result.text;
       return result.within ? kDone : kOverBudget;
     }
+    if (options_.verify) {
+      const auto found = verify_step(
+          job_.module,
+          job_.method,
+          with_numbers(inputs_or_planned(job_.module, job_.method, options_.inputs)),
+          job_.options);
+      text += found.text();
+      return found.holds() ? kDone : kOverBudget;
+    }
     const auto emit = options_.explain.empty() ? emit_of(options_) : "plan";
     if (reports_file(emit)) {
       const auto inputs = inputs_or_planned(job_.module, job_.method, options_.inputs);
@@ -404,7 +429,7 @@ int run_options(const Options& options) {
     list_passes(std::cout);
     return kDone;
   }
-  const bool binary = emit_of(options) == "pt" && options.explain.empty() && !options.check;
+  const bool binary = emit_of(options) == "pt" && options.explain.empty() && !options.check && !options.verify;
   if (binary && (options.output.empty() || options.output == "-") && isatty(STDOUT_FILENO) != 0) {
     throw UsageError("an archive is not printed to a terminal; name a file with -o");
   }

@@ -102,6 +102,8 @@ void describe(CLI::App& app, Options& options) {
   app.add_flag("--split-input-file", options.split, "Take text apart at lines '# -----'; each part for itself");
 
   app.add_flag("--check", options.check, "Does the file, as it is, train within the budget?");
+  app.add_flag(
+      "--verify", options.verify, "Run one step on made-up numbers: does it hold what was predicted, node by node?");
   app.add_flag("--restore", options.restore, "The plain module of a rewritten one");
   app.add_option("--explain", options.explain, "Why this value is kept or recomputed")->type_name("VALUE");
 }
@@ -110,6 +112,7 @@ void describe(CLI::App& app, Options& options) {
 void check_modes(const Options& options) {
   const std::pair<const char*, bool> modes[] = {
       {"--check", options.check},
+      {"--verify", options.verify},
       {"--restore", options.restore},
       {"--explain", !options.explain.empty()},
       {"--passes", !options.passes.empty()}};
@@ -120,7 +123,7 @@ void check_modes(const Options& options) {
     }
     first = given ? name : first;
   }
-  if (!options.emit.empty() && (options.check || !options.explain.empty())) {
+  if (!options.emit.empty() && (options.check || options.verify || !options.explain.empty())) {
     throw UsageError(std::string(first) + " prints text of its own, so it excludes --emit");
   }
   const bool curve = options.emit == "pareto" || options.emit == "pareto-json";

@@ -34,6 +34,7 @@ struct Options {
   bool print_after_change = false;
   bool verify_each = false;
   bool check = false;
+  bool verify = false;
   bool restore = false;
   bool list_passes = false;
   bool split = false;
