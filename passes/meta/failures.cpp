@@ -53,10 +53,10 @@ std::string failure_in_words(std::string what, bool reads_data) {
                  return what.find(sign) != std::string::npos;
                });
   if (reads_data) {
-    what = what.substr(0, what.find(" This implementation returns a fake value")); // and how to make torch return it
-    return "depends on the values in a tensor, which are not known before the step runs (" +
-        (op.empty() ? what : "the shape of what " + op + " returns") +
-        "). Compute it outside and pass it as an argument, write it with tensors (torch.where), or optimise the "
+    const bool of_meta = what.find("meta") != std::string::npos || what.find("Meta") != std::string::npos;
+    const auto which = !op.empty() ? " (the shape of what " + op + " returns)" : of_meta ? "" : " (" + what + ")";
+    return "depends on the values in a tensor, which are not known before the step runs" + which +
+        ". Compute it outside and pass it as an argument, write it with tensors (torch.where), or optimise the "
         "submodules around it";
   }
   if (!op.empty()) {

@@ -9,7 +9,7 @@ Importing the package also registers the ``recals::`` operators, which is all th
 from pathlib import Path
 
 from recals import passes
-from recals._errors import BudgetError, BudgetWarning, RecalsError, TraceWarning
+from recals._errors import BudgetError, BudgetWarning, CaptureWarning, RecalsError
 from recals._load import __version__
 from recals.calibration import calibrate, cost_model
 from recals.counting import counters, reset_counters
@@ -28,11 +28,11 @@ cmake_prefix_path: str = str(Path(__file__).parent / "share" / "cmake")
 __all__ = [
     "BudgetError",
     "BudgetWarning",
+    "CaptureWarning",
     "MemoryUse",
     "ParetoCurve",
     "RecalsError",
     "Report",
-    "TraceWarning",
     "Verification",
     "__version__",
     "calibrate",

@@ -22,8 +22,9 @@ class BudgetError(RecalsError, ValueError):
         self.smallest_without_pins = smallest_without_pins
 
 
-class TraceWarning(UserWarning):
-    """A traced module does something else than the module that it was traced from; the message says what."""
+class CaptureWarning(UserWarning):
+    """A scripted or traced module does something else than the Python module that it was made from; the message says
+    what."""
 
 
 class BudgetWarning(UserWarning):

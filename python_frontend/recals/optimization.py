@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from recals._errors import TraceWarning
+from recals._errors import CaptureWarning
 from recals._load import _C
 from recals.arguments import (
     Budget,
@@ -23,8 +23,8 @@ from recals.arguments import (
     script_module,
     step_options,
 )
+from recals.capture import capture_warnings
 from recals.loss import Loss
-from recals.tracing import trace_warnings
 from recals.wrapping import wrap
 
 
@@ -106,8 +106,9 @@ def optimize(
             in the step, or says must_recompute of what cannot be recomputed.
         RecalsError: the method cannot be analysed; the text names the node and its source line.
 
-    Warns (TraceWarning) if the module is a trace in which train() and eval() change nothing, though it has ops that go
-    another way in training.
+    Warns (CaptureWarning) if the module is known to do something else than the Python module that it was made from: a
+    trace in which train() and eval() change nothing though it has ops that go another way in training, a scripted
+    embedding without its max_norm.
 
     Warns (UserWarning) if a device may go over its budget all the same, because the backward works on two devices at
     once and what one holds depends on which is faster (docs/memory-model.md).
@@ -125,8 +126,8 @@ def optimize(
     )
     analysed = _C.analyse(module._c, method, inputs, options)
     planned = _C.plan_step(analysed, planning_options(analysed, budget, pins, on_mismatch))
-    for text in trace_warnings(module, analysed.graph):
-        warnings.warn(text, TraceWarning, stacklevel=2)
+    for text in capture_warnings(module, analysed.graph):
+        warnings.warn(text, CaptureWarning, stacklevel=2)
     for text in planned.warnings:
         warnings.warn(text, stacklevel=2)
     return wrap(_C.lower(planned, None), module)

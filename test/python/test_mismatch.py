@@ -55,11 +55,13 @@ class Scheduled(nn.Module):
 class Remembering(nn.Module):
     """A state that is None before the first step."""
 
+    state: Tensor | None
+
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Linear(24, 96)
         self.last = nn.Linear(96, 8)
-        self.state: Tensor | None = None
+        self.state = None
 
     def forward(self, features: Tensor) -> Tensor:
         x = torch.tanh(self.first(features))
@@ -89,7 +91,7 @@ def other_adapter() -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (planned_in_eval, "'norm.training' was False and is True now, and .* others differ"),
+        (planned_in_eval, "'norm.training' was False and is True now, and 1 other attribute differs\\."),
         (part_in_eval, "'norm.training' was False and is True now\\."),
         (other_adapter, '\'adapter\' was "one" and is "two" now\\.'),
     ],
@@ -121,7 +123,8 @@ def test_without_a_graph_nothing_is_said() -> None:
     with budget_warnings() as heard:
         with torch.no_grad():
             module(*INPUTS)
-        module.requires_grad_(False)
+        for parameter in module.parameters():
+            parameter.requires_grad_(False)
         module(*INPUTS)
     assert heard == []
     assert recals.counters()["mismatches"] == 0
@@ -136,7 +139,7 @@ def test_in_the_planned_state_nothing_is_said() -> None:
 
 
 def in_another_state(on_mismatch: Any) -> nn.Module:
-    module = recals.optimize(torch.jit.script(net().eval()), INPUTS, "50%", on_mismatch=on_mismatch)
+    module = recals.optimize(torch.jit.script(net().eval()), INPUTS, "min", on_mismatch=on_mismatch)
     return module.train()
 
 
@@ -177,7 +180,7 @@ def test_on_mismatch_is_saved(tmp_path: Path) -> None:
 def test_recals_opt_takes_it(tmp_path: Path) -> None:
     torch.jit.script(net().eval()).save(tmp_path / "plain.pt")
     out = tmp_path / "error.pt"
-    arguments = ("--input=f32[128,24]", "--budget=50%", "--on-mismatch=error", "-o", out)
+    arguments = ("--input=f32[128,24]", "--budget=min", "--on-mismatch=error", "-o", out)
     recals_opt(tmp_path / "plain.pt", *arguments)
     with pytest.raises(RuntimeError, match="without its budget"):
         trained(torch.jit.load(out).train())
@@ -242,7 +245,7 @@ def traced(module: nn.Module) -> torch.jit.ScriptModule:
 
 def test_a_trace_in_training_mode_says_that_eval_changes_nothing() -> None:
     with pytest.warns(
-        recals.TraceWarning, match=r"aten::batch_norm of norm and 3 others will train on in an evaluation"
+        recals.CaptureWarning, match=r"aten::batch_norm of norm and 3 others will train on in an evaluation"
     ):
         recals.optimize(traced(net()), INPUTS, "100%")
 
@@ -250,18 +253,27 @@ def test_a_trace_in_training_mode_says_that_eval_changes_nothing() -> None:
 def test_a_trace_in_eval_mode_that_is_to_be_trained_says_so() -> None:
     module = traced(net().eval())
     with warnings.catch_warnings():
-        warnings.simplefilter("error", recals.TraceWarning)
+        warnings.simplefilter("error", recals.CaptureWarning)
         recals.optimize(module, INPUTS, "100%")
-    with pytest.warns(recals.TraceWarning, match="traced in evaluation mode, and train\\(\\) changes nothing"):
+    with pytest.warns(recals.CaptureWarning, match="traced in evaluation mode, and train\\(\\) changes nothing"):
         recals.optimize(module.train(), INPUTS, "100%")
 
 
 def test_what_has_no_modes_or_is_scripted_is_not_spoken_of() -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error", recals.TraceWarning)
+        warnings.simplefilter("error", recals.CaptureWarning)
         recals.optimize(traced(nn.Sequential(nn.Linear(24, 8), nn.LayerNorm(8))), INPUTS, "100%")
         recals.optimize(traced(nn.Sequential(nn.BatchNorm1d(24, track_running_stats=False))), INPUTS, "100%")
         recals.optimize(torch.jit.script(net()), INPUTS, "100%")
+
+
+def test_a_scripted_embedding_without_its_max_norm_says_so() -> None:
+    indices = (torch.arange(8),)
+    with pytest.warns(recals.CaptureWarning, match="leaves out what max_norm does in 0"):
+        recals.optimize(torch.jit.script(nn.Sequential(nn.Embedding(50, 8, max_norm=1.0))), indices, "100%")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", recals.CaptureWarning)
+        recals.optimize(torch.jit.script(nn.Sequential(nn.Embedding(50, 8))), indices, "100%")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

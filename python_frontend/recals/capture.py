@@ -1,6 +1,7 @@
-"""What a trace does not say of the module behind it.
+"""What TorchScript has left of a Python module is not always what that does.
 
 `torch.jit.trace` writes down what the module did in one call: train() and eval() change nothing in it any more.
+`torch.jit.script` leaves the renormalisation of embeddings out.
 """
 
 from __future__ import annotations
@@ -32,8 +33,24 @@ def is_traced(module: torch.jit.ScriptModule) -> bool:
     return any(isinstance(inner, kinds) for inner in module.modules())
 
 
-def trace_warnings(module: torch.jit.ScriptModule, graph: torch._C.Graph) -> list[str]:
-    """What there is to say about the flags in `graph`, the step of `module`. Empty if it is no trace."""
+def capture_warnings(module: torch.jit.ScriptModule, graph: torch._C.Graph) -> list[str]:
+    """What there is to say about `graph`, the step of `module`, and the Python module behind it."""
+    return [*_modes(module, graph), *_renormalisation(module, graph)]
+
+
+def _renormalisation(module: torch.jit.ScriptModule, graph: torch._C.Graph) -> Iterator[str]:
+    if any(node.kind() == "aten::embedding_renorm_" for node in graph.nodes()):
+        return
+    for name, inner in module.named_modules():
+        if getattr(inner, "original_name", "") in ("Embedding", "EmbeddingBag") and getattr(inner, "max_norm", None):
+            yield (
+                f"recals: torch.jit.script leaves out what max_norm does in {name or 'the module'}: its rows are not "
+                "made shorter, as those of the eager module are. Trace the module, or call torch.embedding_renorm_ "
+                "outside of it."
+            )
+
+
+def _modes(module: torch.jit.ScriptModule, graph: torch._C.Graph) -> list[str]:
     if not is_traced(module):
         return []
     flagged = list(_flagged(graph))
