@@ -28,7 +28,7 @@ std::unique_ptr<StepCheck> check_for(const Program& program, const c10::IValue& 
     return nullptr;
   }
   const bool has_facts = self.toObjectRef().type()->hasAttribute(kFactsAttribute);
-  return has_facts ? std::make_unique<StepCheck>(program.nodes.size()) : nullptr;
+  return has_facts ? std::make_unique<StepCheck>(program) : nullptr;
 }
 
 void finish_check(StepCheck& check, const Program& program, const c10::IValue& self) {

@@ -62,7 +62,14 @@ StepFacts parse_step_facts(const std::string& text, size_t nodes) {
   return facts;
 }
 
+bool is_from_outside(const Program& program, const SavedSlot& slot) {
+  return slot.reg >= 0 && program.registers[slot.reg].producer < 0;
+}
+
 void StepCheck::slot_met(const SavedSlot& slot) {
+  if (is_from_outside(program_, slot)) {
+    return;
+  }
   auto& slots = met_.at(slot.node);
   const SlotFact fact{slot.saved_by, static_cast<int64_t>(slot.tensor.storage().nbytes())};
   slots.insert(std::upper_bound(slots.begin(), slots.end(), fact), fact);

@@ -12,7 +12,10 @@
 
 namespace recals {
 
-/// A slot that an autograd node saved.
+/// Does the slot show what the step was given (parameters, inputs), of whatever larger storage that may be a part?
+RECALS_API bool is_from_outside(const Program& program, const SavedSlot& slot);
+
+/// A slot that an autograd node saved of what the step made.
 struct SlotFact {
   std::string saved_by; ///< "GeluBackward0.self"
   int64_t bytes = 0; ///< of the storage that it shows
@@ -31,7 +34,7 @@ RECALS_API StepFacts parse_step_facts(const std::string& text, size_t nodes);
 /// Listens to a step on the device.
 class RECALS_API StepCheck : public Observer {
  public:
-  explicit StepCheck(size_t nodes) : met_(nodes) {}
+  explicit StepCheck(const Program& program) : program_(program), met_(program.nodes.size()) {}
 
   void run_begins(const std::vector<at::Tensor>&) override {}
   void node_begins(int) override {}
@@ -46,6 +49,7 @@ class RECALS_API StepCheck : public Observer {
   }
 
  private:
+  const Program& program_;
   StepFacts met_;
 };
 

@@ -20,7 +20,7 @@ namespace recals::call_memory {
 
 namespace {
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 struct Table {
   std::mutex mutex;
@@ -98,7 +98,7 @@ std::string path() {
 
 std::string line_of(const CallKey& key, const CallMemory& memory) {
   std::ostringstream text;
-  text << std::hex << key.high << ' ' << key.low << std::dec << ' ' << memory.scratch << ' ' << memory.as_on_meta << ' '
+  text << std::hex << key.high << ' ' << key.low << std::dec << ' ' << memory.peak << ' ' << memory.as_on_meta << ' '
        << memory.measured << ' ' << memory.results.size();
   for (const int64_t bytes : memory.results) {
     text << ' ' << bytes;
@@ -114,7 +114,7 @@ std::optional<std::pair<CallKey, CallMemory>> parse_line(const std::string& line
   std::istringstream text(line.substr(0, last));
   std::pair<CallKey, CallMemory> entry;
   size_t results = 0;
-  text >> std::hex >> entry.first.high >> entry.first.low >> std::dec >> entry.second.scratch >>
+  text >> std::hex >> entry.first.high >> entry.first.low >> std::dec >> entry.second.peak >>
       entry.second.as_on_meta >> entry.second.measured >> results;
   for (int64_t bytes = 0; results > 0 && text >> bytes; --results) {
     entry.second.results.push_back(bytes);

@@ -18,8 +18,8 @@ namespace recals {
 
 /// Of one call, in bytes.
 struct CallMemory {
-  /// The most that was allocated at once within the call, above what is left when it returns.
-  int64_t scratch = 0;
+  /// The most that was allocated at once within the call, what it returns included.
+  int64_t peak = 0;
   std::vector<int64_t> results; ///< sizes of the storages of the tensors that it returns
   bool as_on_meta = true; ///< results are laid out as the call on meta said
   bool measured = true; ///< false: the call failed when it was made, so nothing is known

@@ -203,7 +203,7 @@ CallMemory made(const CallSpec& call, const ZeroPages* pages) {
     results = tensors_in({stack.begin(), stack.end()});
     const auto devices = tracker->devices();
     if (const auto host = devices.find("cpu"); host != devices.end()) {
-      memory.scratch = host->second.peak - std::max<int64_t>(host->second.live, 0);
+      memory.peak = host->second.peak;
     }
   }
   at::autocast::clear_cache();

@@ -122,7 +122,7 @@ struct CostSource {
   std::string hash; ///< of the model's numbers; empty for "profile"
 };
 
-/// How sure the step's scratch memory is: calls of kernels that take some, by where the number of bytes comes from.
+/// How sure the step's scratch memory is: calls of kernels that allocate, by where the number of bytes comes from.
 struct ScratchFacts {
   int measured = 0; ///< the kernel ran with these sizes on this machine
   int derived = 0; ///< from torch's sources

@@ -97,11 +97,11 @@ std::optional<KernelMemory> KernelMemories::from_table(const KernelCall& call, c
     add_once(facts_.other_layouts, call.op);
   }
   KernelMemory memory;
-  memory.scratch = known->scratch + bytes_for_zeros(call);
+  memory.peak = known->peak + bytes_for_zeros(call);
   memory.results = known->results;
   memory.certainty = Certainty::Measured;
   if (depends_on_numbers(call.op)) {
-    memory.scratch = std::max(memory.scratch, by_rules(call, target).scratch);
+    memory.scratch = by_rules(call, target).scratch;
     memory.certainty = Certainty::Bounded;
   }
   return memory;
@@ -115,7 +115,7 @@ KernelMemory KernelMemories::of(const KernelCall& call, const Target& target) {
   if (!memory) {
     memory = by_rules(call, target);
   }
-  if (memory->scratch > 0) {
+  if (memory->scratch > 0 || memory->peak > 0) {
     auto& scratch = facts_.scratch;
     ++(memory->certainty == Certainty::Measured      ? scratch.measured
            : memory->certainty == Certainty::Derived ? scratch.derived

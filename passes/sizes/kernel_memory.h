@@ -31,7 +31,8 @@ std::optional<ScratchSource> chosen_scratch_source(std::optional<ScratchSource> 
 enum class Certainty : uint8_t { Measured, Derived, Bounded };
 
 struct KernelMemory {
-  int64_t scratch = 0; ///< bytes that come and go within the call
+  int64_t scratch = 0; ///< bytes that come and go within the call, by a rule
+  int64_t peak = 0; ///< the most at once within the call, what outlives it included, as measured; 0: not known
   std::vector<int64_t> results; ///< sizes of the storages of what it returns, where they are known
   Certainty certainty = Certainty::Bounded;
 };

@@ -298,24 +298,26 @@ void Recorder::kernel_begins() {
 
 void Recorder::kernel_ends() {
   in_kernel_ = false;
+  kernel_kept_ = 0;
   for (const auto& block : kernel_blocks_) {
     counted(block);
+    kernel_kept_ += block_bytes(targets_[block.device], block.bytes);
   }
   kernel_blocks_.clear();
 }
 
 /// A storage on meta that is resized grows without asking the allocator: ops that make an empty output and let another
 /// op resize it.
-void Recorder::grown(const c10::Storage& storage, int64_t requested) {
+int64_t Recorder::grown(const c10::Storage& storage, int64_t requested) {
   const auto* block = block_of(storage);
   auto known = block == nullptr ? blocks_.end() : blocks_.find(block->id);
   if (known == blocks_.end()) {
-    return;
+    return 0;
   }
   const int device = known->second.device;
   const int64_t bytes = block_bytes(targets_[device], requested);
   if (known->second.bytes >= bytes) {
-    return;
+    return 0;
   }
   const int64_t extra = bytes - known->second.bytes;
   ledger_.grown(block->id, extra);
@@ -329,6 +331,7 @@ void Recorder::grown(const c10::Storage& storage, int64_t requested) {
   if (after_forward_) {
     change(device, extra);
   }
+  return extra;
 }
 
 void Recorder::freed(const MetaBlock& block) {
@@ -442,6 +445,9 @@ void Recorder::node_ends(int node, const std::vector<at::Tensor>& outputs) {
 }
 
 void Recorder::slot_met(const SavedSlot& slot) {
+  if (is_from_outside(program_, slot)) {
+    return;
+  }
   const auto* block = block_of(slot.tensor.storage());
   const auto known = block == nullptr ? blocks_.end() : blocks_.find(block->id);
   const int64_t bytes =
@@ -485,7 +491,7 @@ void Recorder::kernel_ran(const KernelCall& call) {
   for (const auto& output : call.outputs) {
     if (output.isTensor() && output.toTensor().defined() && output.toTensor().has_storage()) {
       const auto& tensor = output.toTensor();
-      grown(tensor.storage(), static_cast<int64_t>(tensor.storage().nbytes()));
+      kernel_kept_ += grown(tensor.storage(), static_cast<int64_t>(tensor.storage().nbytes()));
       if (const auto* block = block_of(tensor.storage())) {
         ledger_.is_dtype(block->id, tensor.scalar_type());
       }
@@ -497,10 +503,11 @@ void Recorder::kernel_ran(const KernelCall& call) {
   const auto results = tensors_in(call.outputs);
   for (size_t i = 0; i < std::min(results.size(), memory.results.size()); ++i) {
     if (results[i].defined() && results[i].has_storage()) {
-      grown(results[i].storage(), memory.results[i]);
+      kernel_kept_ += grown(results[i].storage(), memory.results[i]);
     }
   }
-  if (const int64_t scratch = memory.scratch; scratch > 0) {
+  const int64_t scratch = std::max(memory.scratch, memory.peak - kernel_kept_);
+  if (scratch > 0) {
     at_peak(device, live_[device] + scratch);
     ledger_.scratch(device, scratch);
     order_.touches(device);

@@ -76,7 +76,8 @@ class Recorder : public Observer, public MetaAllocationListener {
   };
 
   void counted(const MetaBlock& block);
-  void grown(const c10::Storage& storage, int64_t requested);
+  /// Returns by how many bytes.
+  int64_t grown(const c10::Storage& storage, int64_t requested);
   int storage_of(int64_t block);
   void at_peak(int device, int64_t bytes);
   void change(int device, int64_t bytes);
@@ -95,6 +96,7 @@ class Recorder : public Observer, public MetaAllocationListener {
   std::vector<const void*> register_external_; ///< the storage of a register that was not
   bool in_kernel_ = false;
   std::vector<MetaBlock> kernel_blocks_; ///< allocated by the kernel that runs
+  int64_t kernel_kept_ = 0; ///< bytes that the kernel that ran last has allocated and not freed
   std::vector<int64_t> node_blocks_; ///< allocated by the node that runs
   std::vector<int64_t> node_positions_; ///< per node: positions_below of its kernels
   std::vector<SlotFacts> slot_facts_; ///< per slot of the step
