@@ -447,6 +447,7 @@ class Specialiser {
     const auto& name = node->s(c10::attr::name);
     const auto& value = get(node->input(1));
     if (value.isTensor()) {
+      external_.insert(storage(value.toTensor())); // who writes to it later writes to the attribute
       Value* owner = self_;
       const auto path = twin_.paths.at(object.get());
       if (!path.empty()) {
