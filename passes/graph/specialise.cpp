@@ -104,9 +104,10 @@ class Specialiser {
 
  private:
   [[noreturn]] void refuse(const Node* node, const std::string& why) {
-    auto place = where(node);
-    for (const auto* input : node->inputs()) {
-      place = place.empty() ? where(input->node()) : place; // TorchScript gives assignments none of their own
+    // TorchScript gives assignments and lists no place of their own; what is in front of them is on the same line.
+    std::string place;
+    for (const auto* near = node; place.empty() && near != node->owningBlock()->return_node(); near = near->prev()) {
+      place = where(near);
     }
     TORCH_CHECK(false, "recals: ", node->kind().toQualString(), place.empty() ? "" : " at " + place, " ", why);
   }
