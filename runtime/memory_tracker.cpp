@@ -76,9 +76,7 @@ bool has_accelerator() {
 } // namespace
 
 MemoryTracker::MemoryTracker(bool with_curve)
-    : with_curve_(with_curve),
-      start_(std::chrono::steady_clock::now()),
-      has_accelerator_(has_accelerator()) {}
+    : with_curve_(with_curve), start_(std::chrono::steady_clock::now()), has_accelerator_(has_accelerator()) {}
 
 std::shared_ptr<MemoryTracker> MemoryTracker::start(bool with_curve) {
   std::shared_ptr<MemoryTracker> tracker(new MemoryTracker(with_curve));

@@ -170,9 +170,10 @@ class Specialiser {
 
  private:
   [[noreturn]] void refuse(const Node* node, const std::string& why) {
-    auto place = where(node);
-    for (const auto* input : node->inputs()) {
-      place = place.empty() ? where(input->node()) : place; // TorchScript gives assignments none of their own
+    // TorchScript gives assignments and lists no place of their own; what is in front of them is on the same line.
+    std::string place;
+    for (const auto* near = node; place.empty() && near != node->owningBlock()->return_node(); near = near->prev()) {
+      place = where(near);
     }
     TORCH_CHECK(false, "recals: ", node->kind().toQualString(), place.empty() ? "" : " at " + place, " ", why);
   }
@@ -587,6 +588,7 @@ class Specialiser {
     const auto& name = node->s(c10::attr::name);
     const auto& value = get(node->input(1));
     if (value.isTensor()) {
+      external_.insert(storage(value.toTensor())); // who writes to it later writes to the attribute
       Value* owner = self_;
       const auto path = twin_.paths.at(object.get());
       if (!path.empty()) {

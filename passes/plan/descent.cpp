@@ -214,11 +214,11 @@ std::optional<Descent::Point> Descent::below(const Point& from) {
     }
   }
   std::optional<Point> point = level >= floor_ ? reach(from, level, true) : std::nullopt;
-  if (leads_to_end(range)) {
-    return point;
-  }
   if (!point && level >= floor_) {
     point = reach_hot(from, level);
+  }
+  if (leads_to_end(range)) {
+    return point;
   }
   if (std::optional<Point> begin = anchor_in(range + 1, range_of(point ? point->peak : floor_))) {
     // Where it fell into a later range that has an anchor, the anchor is what everybody meets there.
@@ -256,8 +256,7 @@ Descent::Point Descent::lowest_from(const Point& from) {
 Descent::Point Descent::lowest_from_anchor() {
   const int range = last_range();
   Point lowest = range > 0 ? *anchor(range) : plain_;
-  // The shorter step is asked for starting points alone.
-  const double least_share = search_.for_starts ? 0.015 : 0.006;
+  constexpr double least_share = 0.006;
   double share = 0.02;
   bool grows = true;
   while (share > least_share && lowest.peak > floor_) {

@@ -63,7 +63,10 @@ def trained(module: nn.Module) -> list[Tensor]:
     output = module(torch.ones(()))
     loss(output).backward()
     outputs = output if isinstance(output, tuple) else (output,)
-    return [*(one.detach().clone() for one in outputs), *(parameter.grad.clone() for parameter in module.parameters())]
+    left = [*(one.detach() for one in outputs), *(parameter.grad for parameter in module.parameters())]
+    if any(one.layout != torch.strided for one in left):
+        raise ValueError("sparse tensors, whose bits are elsewhere")
+    return [one.resolve_conj().resolve_neg().clone() for one in left]
 
 
 def infos() -> list[Any]:

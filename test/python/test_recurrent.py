@@ -16,7 +16,7 @@ class Recurrent(nn.Module):
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            self.stack = KINDS[kind](24, 32, num_layers=4, **options)
+            self.stack = KINDS[kind](24, 32, num_layers=3, **options)
 
     def forward(self, x: Tensor) -> Tensor:
         y, _ = self.stack(x)
@@ -38,7 +38,7 @@ class WithStates(nn.Module):
 
 
 def sequence(dtype: torch.dtype) -> Tensor:
-    return torch.randn(12, 6, 24, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_()
+    return torch.randn(6, 4, 24, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_()
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -80,7 +80,7 @@ def test_first_and_last_states(options: dict[str, Any], dtype: torch.dtype) -> N
     module = WithStates(**options).to(dtype)
     x = sequence(dtype)
     directions = 2 if options else 1
-    batch = 12 if options else 6
+    batch = 6 if options else 4
     h, c = (
         torch.randn(3 * directions, batch, 32, generator=torch.Generator().manual_seed(n)).to(dtype).requires_grad_()
         for n in (2, 3)

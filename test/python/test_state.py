@@ -137,8 +137,24 @@ class CountingAssigned(Counting):
         return self.last(torch.tanh(x * 2))
 
 
+class CountingAssignedThenWritten(Counting):
+    """The buffer is replaced, and then the new one is written to."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        x = torch.tanh(self.first(features))
+        self.steps = self.steps + 1
+        self.average = self.average * 0.9
+        self.average.add_(x.detach().mean(0), alpha=0.1)
+        x = torch.sigmoid(x - self.average.clone())
+        return self.last(torch.tanh(x * 2))
+
+
 @pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("kind", [Counting, CountingAssigned], ids=["written", "assigned"])
+@pytest.mark.parametrize(
+    "kind",
+    [Counting, CountingAssigned, CountingAssignedThenWritten],
+    ids=["written", "assigned", "assigned-then-written"],
+)
 def test_buffer_changed_in_the_forward(kind: type[nn.Module], budget: str) -> None:
     plain, budgeted = twins(kind(), INPUTS, budget)
     for number in range(1, 4):
