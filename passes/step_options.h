@@ -17,6 +17,9 @@
 namespace recals {
 
 struct StepOptions {
+  /// What a training step does that its plan cannot hold within the budget: "warn", "error" or "plain"
+  /// (runtime/mismatch.h).
+  std::string on_mismatch = "warn";
   /// Per device name ("cpu", "cuda:0"); the name "" stands for every accelerator of the step, and for
   /// the CPU where it has none.
   std::map<std::string, plan::Limit> limits{};
@@ -34,9 +37,6 @@ struct StepOptions {
   LossFunction loss{};
   /// What must or should be kept or recomputed (passes/plan/pins.h), in the order in which they count.
   std::vector<plan::Pin> pins{};
-  /// What a training step does that its plan cannot hold within the budget: "warn", "error" or "plain"
-  /// (runtime/mismatch.h).
-  std::string on_mismatch = "warn";
 };
 
 } // namespace recals

@@ -130,7 +130,7 @@ TEST(Recorder, WhatACallbackThrowsEndsTheRun) {
   add_parameters(module, {{"w", {4, 4}}});
   module.define("def forward(self, x): return torch.relu(torch.linear(x, self.w))");
   const auto analysis = analyse(module, "forward", {at::randn({4, 4})});
-  Recorder recorder(*analysis.program, analysis.targets);
+  Recorder recorder(*analysis.program, analysis.targets, /*measured=*/false);
   {
     // A replay that does not say of which node; torch swallows what its callback throws.
     RECORD_FUNCTION("recals::replay_node", std::vector<c10::IValue>{});

@@ -142,13 +142,13 @@ std::vector<plan::Pin> pins_of(const Options& options) {
 
 StepOptions step_options_of(const Options& options) {
   return {
+      .on_mismatch = options.on_mismatch,
       .limits = limits_of(options.budgets),
       .cost_model = cost_model_of(options),
       .target = target_of(options),
       .scratch = options.scratch.empty() ? std::nullopt : std::optional(scratch_source(options.scratch)),
       .rng = rng_of(options),
       .pins = pins_of(options),
-      .on_mismatch = options.on_mismatch,
   };
 }
 
