@@ -80,9 +80,8 @@ bool are_here(const Module& module, const std::vector<c10::IValue>& inputs) {
   for (const auto& parameter : module.parameters()) {
     tensors.push_back(parameter);
   }
-  return std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.is_meta();
-  });
+  return std::none_of(
+      tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.defined() && tensor.is_meta(); });
 }
 
 /// With an index, as tensors on it have.

@@ -90,8 +90,7 @@ bool run_lower(Job& job, const PassOptions&) {
   measure_changes(job);
   auto flat = job.analysis->flat;
   flat.graph = job.graph;
-  job.module =
-      lower(
+  job.module = lower(
       job.module,
       job.method,
       flat,

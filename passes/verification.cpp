@@ -93,7 +93,8 @@ std::string Verification::text() const {
   std::ostringstream out;
   for (const auto& [device, bytes] : predicted) {
     const auto met = measured.find(device);
-    out << device << ": predicted " << bytes << " bytes, measured " << (met == measured.end() ? 0 : met->second) << "\n";
+    out << device << ": predicted " << bytes << " bytes, measured " << (met == measured.end() ? 0 : met->second)
+        << "\n";
   }
   for (const auto& difference : differences) {
     out << "  " << difference << "\n";

@@ -32,7 +32,8 @@ std::unique_ptr<StepCheck> check_for(const Program& program, const c10::IValue& 
 }
 
 void finish_check(StepCheck& check, const Program& program, const c10::IValue& self) {
-  const auto expected = parse_step_facts(self.toObjectRef().getAttr(kFactsAttribute).toStringRef(), program.nodes.size());
+  const auto expected =
+      parse_step_facts(self.toObjectRef().getAttr(kFactsAttribute).toStringRef(), program.nodes.size());
   const auto found = differences(program, expected, check.met());
   if (checks != nullptr) {
     ++checks->steps;
@@ -42,7 +43,8 @@ void finish_check(StepCheck& check, const Program& program, const c10::IValue& s
   if (found.empty()) {
     return;
   }
-  std::string text = "recals: this step keeps more for its backward than it was planned with, so its budget may not hold: ";
+  std::string text =
+      "recals: this step keeps more for its backward than it was planned with, so its budget may not hold: ";
   for (size_t i = 0; i < found.size() && i < kMostTexts; ++i) {
     text += (i > 0 ? "; " : "") + found[i];
   }
@@ -52,8 +54,9 @@ void finish_check(StepCheck& check, const Program& program, const c10::IValue& s
   report_mismatch(
       self,
       Mismatch::Step,
-      text + ". Kernels were chosen in another way than when the plan was made: call recals.optimize under the settings "
-             "that the step runs under.");
+      text +
+          ". Kernels were chosen in another way than when the plan was made: call recals.optimize under the settings "
+          "that the step runs under.");
 }
 
 } // namespace recals

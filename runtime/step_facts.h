@@ -55,6 +55,9 @@ class RECALS_API StepCheck : public Observer {
 
 /// In words, one text per node where `met` is more than `expected`: slots that were not expected, or larger ones. Fewer are
 /// no difference that matters: parameters may have been frozen since. Each names the op, its source line and both sides.
-RECALS_API std::vector<std::string> differences(const Program& program, const StepFacts& expected, const StepFacts& met);
+RECALS_API std::vector<std::string> differences(
+    const Program& program,
+    const StepFacts& expected,
+    const StepFacts& met);
 
 } // namespace recals

@@ -25,7 +25,8 @@ RULES: dict[str, tuple[str, ...]] = {
     "passes/graph": ("<>", *ANY_TORCH, "runtime/", "passes/meta/", "passes/graph/"),
     "passes/measure": ("<>", *ANY_TORCH, "sys/", "runtime/", "passes/measure/"),
     "passes/sizes": (
-        "<>", *ANY_TORCH, "nlohmann/", "runtime/", "passes/measure/", "passes/meta/", "passes/graph/", "passes/plan/", "passes/sizes/",
+        "<>", *ANY_TORCH, "nlohmann/", "runtime/", "passes/measure/", "passes/meta/", "passes/graph/", "passes/plan/",
+        "passes/sizes/",
     ),
     "passes/report": (
         "<>", *ANY_TORCH, "nlohmann/", "runtime/", "passes/plan/", "passes/sizes/", "passes/report/",

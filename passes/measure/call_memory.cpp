@@ -114,8 +114,8 @@ std::optional<std::pair<CallKey, CallMemory>> parse_line(const std::string& line
   std::istringstream text(line.substr(0, last));
   std::pair<CallKey, CallMemory> entry;
   size_t results = 0;
-  text >> std::hex >> entry.first.high >> entry.first.low >> std::dec >> entry.second.peak >>
-      entry.second.as_on_meta >> entry.second.measured >> results;
+  text >> std::hex >> entry.first.high >> entry.first.low >> std::dec >> entry.second.peak >> entry.second.as_on_meta >>
+      entry.second.measured >> results;
   for (int64_t bytes = 0; results > 0 && text >> bytes; --results) {
     entry.second.results.push_back(bytes);
   }

@@ -89,11 +89,10 @@ def example_tuple(example_inputs: Any) -> tuple[Any, ...]:
 def limit_text(limit: object) -> str:
     """One limit as the text that the extension parses (and refuses, if it is nonsense)."""
     if isinstance(limit, bool) or not isinstance(limit, int | str):
-        share = isinstance(limit, float) and 0 < limit <= 1
+        share = f"{100 * limit:g}%" if isinstance(limit, float) and 0 < limit <= 1 else ""
         raise TypeError(
             f"recals: a budget is a number of bytes, or a text such as '512MiB', '50%' or 'min', not {limit!r} "
-            f"({type(limit).__name__})"
-            + (f"; a share of the plain step's peak is written '{100 * limit:g}%'" if share else "")
+            f"({type(limit).__name__})" + (f"; a share of the plain step's peak is written '{share}'" if share else "")
         )
     return str(limit)
 

@@ -93,4 +93,4 @@ def _keeps_no_statistics(node: torch._C.Node, names: list[str]) -> bool:
     if "running_mean" not in names:
         return False
     mean = node.inputsAt(names.index("running_mean"))
-    return mean.node().kind() == "prim::Constant"
+    return bool(mean.node().kind() == "prim::Constant")

@@ -43,10 +43,10 @@ def verify(
 ) -> Verification:
     """Runs one training step of `module` on copies of it and of the inputs, and compares it with its prediction.
 
-    A module made by `recals.optimize` runs its plan, any other its plain step. Parameters, gradients, buffers and random
-    streams stay as they are; memory is needed for a second set of parameters and gradients, and for the step. The first
-    training step of every plan is compared with the dry run, too, node by node but without its peak; `verify` looks
-    before anything is trained. Call it under the settings (autocast, `sdpa_kernel`, threads) of the training.
+    A module made by `recals.optimize` runs its plan, any other its plain step. Parameters, gradients, buffers and
+    random streams stay as they are; memory is needed for a second set of parameters and gradients, and for the step.
+    The first training step of every plan is compared with the dry run, too, node by node but without its peak; `verify`
+    looks before anything is trained. Call it under the settings (autocast, `sdpa_kernel`, threads) of the training.
 
     Args:
         module, example_inputs, method, scratch: as `optimize` takes them; inputs with data.

@@ -1,4 +1,4 @@
-"""Ops by layout, dtype and number of threads: no peak above its budget, predictions that are close, bits equal to eager.
+"""Ops by layout, dtype and threads: no peak above its budget, predictions that are close, bits equal to eager.
 
 A step through one op (op_cases.py) runs plain and under plans for 100 %, 60 % and the smallest budget. Nothing here was
 fitted: what kernels take is measured when the step is analysed.
@@ -128,9 +128,7 @@ def threads_again() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", CASES)
-def test_no_budget_is_broken(
-    family: str, threads_again: None, record_property: Callable[[str, object], None]
-) -> None:
+def test_no_budget_is_broken(family: str, threads_again: None, record_property: Callable[[str, object], None]) -> None:
     findings = Findings()
     for combination in combinations(family):
         sweep(combination, findings)

@@ -63,7 +63,8 @@ void describe(CLI::App& app, Options& options) {
   app.add_option(
          "--scratch",
          options.scratch,
-         "Scratch memory of the CPU's kernels: measured (each distinct call is made once; the default where tensors are "
+         "Scratch memory of the CPU's kernels: measured (each distinct call is made once; the default where tensors "
+         "are "
          "here) or by rules")
       ->type_name("SOURCE")
       ->check(CLI::IsMember({"measured", "rules"}));
