@@ -9,6 +9,8 @@ import torch
 from support import features, net
 from torch import nn
 
+pytestmark = pytest.mark.alone
+
 MIB = 2**20
 
 

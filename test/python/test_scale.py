@@ -12,6 +12,8 @@ from command import recals_opt
 from support import resident
 from torch import Tensor, nn
 
+pytestmark = pytest.mark.alone
+
 GIB = 2**30
 
 

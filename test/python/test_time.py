@@ -9,6 +9,8 @@ import recals
 import torch
 import training
 
+pytestmark = pytest.mark.alone
+
 SLOWEST = 1.05
 PAIRS = 81
 """One median, however it comes out: the best of several would hide what is slower half of the time."""
