@@ -94,6 +94,7 @@ TEST(PlanJson, HasWhatTheHeaderSays) {
           "plain_forward_seconds",
           "plain_backward_seconds",
           "cost_model",
+          "scratch",
           "recomputed_bytes",
           "pins",
           "regions",
@@ -124,10 +125,12 @@ TEST(PlanJson, SaysWhereTimesComeFrom) {
   step.node("a", {}, {1});
   step.graph.backward_seconds = 0.25;
   step.graph.cost_model = {"some model", "0123456789abcdef"};
+  step.graph.scratch = {3, 0, 1, {"aten::prod"}};
   auto json = Json::parse(to_json(step.graph, keep_all(step.graph), {kNoBudget}));
   EXPECT_EQ(json["plain_backward_seconds"].get<double>(), 0.25);
   EXPECT_EQ(json["cost_model"]["name"], "some model");
   EXPECT_EQ(json["cost_model"]["hash"], "0123456789abcdef");
+  EXPECT_EQ(json["scratch"].dump(), R"({"bounded":1,"bounded_ops":["aten::prod"],"derived":0,"measured":3})");
   step.graph.cost_model = {"profile", ""};
   json = Json::parse(to_json(step.graph, keep_all(step.graph), {kNoBudget}));
   EXPECT_EQ(json["cost_model"]["name"], "profile");
