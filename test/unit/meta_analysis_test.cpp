@@ -128,7 +128,10 @@ TEST(AnalysisWithoutPython, ChainOfPointwiseOps) {
 TEST(Recorder, WhatACallbackThrowsEndsTheRun) {
   Module module("Net");
   add_parameters(module, {{"w", {4, 4}}});
-  module.define("def forward(self, x): return torch.relu(torch.linear(x, self.w))");
+  module.define(R"(
+    def forward(self, x):
+        return torch.relu(torch.linear(x, self.w))
+  )");
   const auto analysis = analyse(module, "forward", {at::randn({4, 4})});
   Recorder recorder(*analysis.program, analysis.targets, /*measured=*/false);
   {
