@@ -88,7 +88,7 @@ class EverySlot : public ::testing::TestWithParam<Case> {
   EverySlot()
       : module(module_of(GetParam().parameters, GetParam().source)),
         input(at::randn(GetParam().input)),
-        analysis(analyse(module, "forward", {input})),
+        analysis(analyse(module, "forward", {input}, {.scratch = ScratchSource::Rules})),
         plain(Program::compile(analysis.flat.graph)) {}
 
   void expect_plain_bits(const StepResult& actual, const StepResult& expected) {
@@ -198,7 +198,7 @@ class Executor : public ::testing::Test {
             "  y = torch.tanh(torch.matmul(x, self.w))\n"
             "  return torch.matmul(torch.dropout(torch.sigmoid(y), 0.5, True), self.w)\n")),
         input(at::randn({8, 16})),
-        analysis(analyse(module, "forward", {input})),
+        analysis(analyse(module, "forward", {input}, {.scratch = ScratchSource::Rules})),
         dropping(program_under(analysis, plan_that_drops(analysis, everything), false)) {}
 
   at::Tensor forward() {
