@@ -65,6 +65,7 @@ def planned(scripted: torch.jit.ScriptModule, inputs: tuple[Tensor, ...], budget
 def prepare(folder: Path, names: list[str], size: str, device: str) -> None:
     import recals
 
+    torch.use_deterministic_algorithms(True)  # a plan is made under the switches that its step runs under
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "lib").mkdir(parents=True)
     for source in SOURCES:

@@ -32,8 +32,10 @@ std::unique_ptr<StepCheck> check_for(const Program& program, const c10::IValue& 
 }
 
 void finish_check(StepCheck& check, const Program& program, const c10::IValue& self) {
-  const auto expected =
-      parse_step_facts(self.toObjectRef().getAttr(kFactsAttribute).toStringRef(), program.nodes.size());
+  const auto expected = parse_step_facts(self.toObjectRef().getAttr(kFactsAttribute).toStringRef());
+  if (expected.size() != program.nodes.size()) {
+    return; // a region that is called by itself
+  }
   const auto found = differences(program, expected, check.met());
   if (checks != nullptr) {
     ++checks->steps;

@@ -35,6 +35,7 @@ std::vector<SlotFact> more_than(std::vector<SlotFact> expected, const std::vecto
 
 std::string lines_of(const StepFacts& facts) {
   std::ostringstream text;
+  text << "nodes " << facts.size() << '\n';
   for (size_t node = 0; node < facts.size(); ++node) {
     if (!facts[node].empty()) {
       text << node;
@@ -47,10 +48,15 @@ std::string lines_of(const StepFacts& facts) {
   return text.str();
 }
 
-StepFacts parse_step_facts(const std::string& text, size_t nodes) {
-  StepFacts facts(nodes);
+StepFacts parse_step_facts(const std::string& text) {
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+  std::string word;
+  size_t nodes = 0;
+  TORCH_CHECK(
+      lines >> word >> nodes, "recals: the facts of this plan's step are damaged: they do not say of how many nodes");
+  StepFacts facts(nodes);
+  std::string line;
+  for (std::getline(lines, line); std::getline(lines, line);) {
     std::istringstream words(line);
     size_t node = 0;
     TORCH_CHECK(words >> node && node < nodes, "recals: the facts of this plan's step are damaged: '", line, "'");

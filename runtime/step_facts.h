@@ -26,10 +26,10 @@ struct SlotFact {
 /// Per node of the program, its slots in the order of their names and sizes.
 using StepFacts = std::vector<std::vector<SlotFact>>;
 
-/// One line per node with slots: its number, then name and bytes of each. What a rewritten module carries.
+/// How many nodes there are, then one line per node with slots: its number, then name and bytes of each. What a rewritten module carries.
 RECALS_API std::string lines_of(const StepFacts& facts);
 /// Throws c10::Error for what `lines_of` did not write.
-RECALS_API StepFacts parse_step_facts(const std::string& text, size_t nodes);
+RECALS_API StepFacts parse_step_facts(const std::string& text);
 
 /// Listens to a step on the device.
 class RECALS_API StepCheck : public Observer {

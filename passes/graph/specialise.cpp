@@ -70,9 +70,9 @@ IValue with_next(const IValue& value, const std::vector<at::Tensor>& tensors, si
   }
   if (value.isGenericDict()) {
     const auto dict = value.toGenericDict();
-    c10::impl::GenericDict copy(dict.keyType(), dict.valueType());
-    for (const auto& entry : dict) {
-      copy.insert(entry.key(), with_next(entry.value(), tensors, next));
+    auto copy = dict.copy(); // with its entries in their order; the tensors are in that of the keys
+    for (const auto& [key, element] : sorted_entries(dict)) {
+      copy.insert_or_assign(key, with_next(element, tensors, next));
     }
     return copy;
   }

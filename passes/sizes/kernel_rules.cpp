@@ -198,6 +198,7 @@ bool is_view(const KernelCall& call) {
 bool runs_as_one(const std::string& op) {
   static const std::unordered_set<std::string> ops = {
       "aten::convolution",
+      "aten::binary_cross_entropy_with_logits",
       "aten::convolution_backward",
       "aten::copy_",
       "aten::cosine_embedding_loss",

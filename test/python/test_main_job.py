@@ -79,7 +79,7 @@ class Job:
 )
 def job(request: pytest.FixtureRequest, references: dict[str, Reference]) -> Job:
     name, fraction = request.param
-    torch.set_num_threads(threads_for(name))
+    torch.set_num_threads(threads_for(request.node))
     reference = reference_of(name, references)
     agreed = training.budgeted(models.build(name, "small"), int(reference.peak * fraction))
     trainee = agreed.trainee

@@ -560,7 +560,7 @@ def test_a_replay_that_another_draw_disturbs_is_an_error() -> None:
     def again(op: str, module: str, name: str, size: int) -> str | None:
         return "must_recompute" if op == "recals_test_random::noise" else None
 
-    budgeted = recals.optimize(torch.jit.script(Custom()), INPUTS, "1GiB", pins=again)
+    budgeted = recals.optimize(torch.jit.script(Custom()), INPUTS, "1GiB", pins=again, scratch="rules")
     with pytest.raises(RuntimeError, match=r"noise at .*drew other random numbers.*another thread used the generator"):
         run(budgeted, INPUTS)
     budgeted.zero_grad()
