@@ -103,9 +103,12 @@ def steps(info: Any) -> Iterator[tuple[nn.Module, torch.jit.ScriptModule]]:
             yield module, trace
 
 
+def bits(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
 def same(a: list[Tensor], b: list[Tensor]) -> bool:
     """Bit for bit."""
     return len(a) == len(b) and all(
-        x.shape == y.shape and x.dtype == y.dtype and x.numpy().tobytes() == y.numpy().tobytes()
-        for x, y in zip(a, b, strict=True)
+        x.shape == y.shape and x.dtype == y.dtype and torch.equal(bits(x), bits(y)) for x, y in zip(a, b, strict=True)
     )

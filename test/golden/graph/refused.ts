@@ -16,7 +16,7 @@ def forward(self, x):
 def forward(self, x):
     return 3
 
-# CHECK: part 3: the method returns no tensor
+# CHECK: part 3: 'forward' returns no tensor
 # -----
 def forward(self, x):
     if x.size(0) > 2:
