@@ -12,7 +12,7 @@ namespace {
 
 /// A call of more than that takes seconds, and a table of one machine is not worth them: such calls go by the rules.
 constexpr double kMostFlops = 2e11;
-constexpr int64_t kMostBytes = int64_t{1} << 34;
+constexpr int64_t kMostBytes = int64_t{1} << 32;
 
 /// Ops whose scratch memory depends on the numbers that they are given, not on sizes alone.
 bool depends_on_numbers(const std::string& op) {

@@ -162,9 +162,9 @@ TEST(Threads, EightTrainUnderRandomPlans) {
           const auto program = program_under(shared.analysis, any_plan(shared.analysis, random), false);
           for (int number = 0; number < kSteps; ++number) {
             const auto input = input_of(number);
-            const auto before = tracker->devices().at("cpu").live;
+            const auto before = tracker->live()["cpu"];
             EXPECT_TRUE(same(gradients_of(shared.module, program, input), expected[number]));
-            EXPECT_EQ(tracker->devices().at("cpu").live, before);
+            EXPECT_EQ(tracker->live()["cpu"], before);
           }
         }
         tracker->stop();
@@ -201,7 +201,7 @@ TEST(Threads, ErrorsInTheMiddleLeaveNothing) {
   in_threads([&](int thread) {
     auto tracker = MemoryTracker::start(false);
     const auto input = input_of(3);
-    const auto before = tracker->devices().at("cpu").live;
+    const auto before = tracker->live()["cpu"];
     for (int round = 0; round < 5; ++round) {
       // Of the backward: the first output's part has replayed when the second's fails.
       {
@@ -222,7 +222,7 @@ TEST(Threads, ErrorsInTheMiddleLeaveNothing) {
       EXPECT_THROW(run(shared.program, shared.module._ivalue(), {at::ones({8, 15})}), c10::Error);
       // What a failed backward leaves with the engine goes with the next one.
       EXPECT_TRUE(same(gradients_of(shared.module, shared.program, input), expected));
-      EXPECT_EQ(tracker->devices().at("cpu").live, before);
+      EXPECT_EQ(tracker->live()["cpu"], before);
     }
     tracker->stop();
   });
@@ -251,7 +251,7 @@ TEST(Threads, LetGoOfSlotsWhileAnotherReplays) {
   const auto expected = gradient(run(shared.plain, shared.module._ivalue(), {input_of(1)})[0]);
   auto tracker = MemoryTracker::start(false);
   for (int round = 0; round < 50; ++round) {
-    const auto before = tracker->devices().at("cpu").live;
+    const auto before = tracker->live()["cpu"];
     auto outputs = run(shared.program, shared.module._ivalue(), {input_of(1)});
     auto first = std::move(outputs[0]);
     auto second = std::move(outputs[1]);
@@ -265,7 +265,7 @@ TEST(Threads, LetGoOfSlotsWhileAnotherReplays) {
     EXPECT_TRUE(gradient(first).equal(expected));
     other.join();
     first.reset();
-    EXPECT_EQ(tracker->devices().at("cpu").live, before) << "round " << round;
+    EXPECT_EQ(tracker->live()["cpu"], before) << "round " << round;
   }
   tracker->stop();
 }
