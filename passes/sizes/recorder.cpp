@@ -112,8 +112,8 @@ void guarded(F callback) {
 void kernel_begins(const at::RecordFunction& function, KernelContext* context) {
   const auto name = function.operator_name();
   if (recording != nullptr && !name && std::string_view(function.name()) == "recals::replay_node") {
-    context->replays = true;
     recording->replay_begins(static_cast<int>(function.inputs().at(0).toInt()));
+    context->replays = true; // only if it has begun
   } else if (recording != nullptr && name && is_kernel(*name)) {
     context->counts = true;
     if (kernel_depth++ == 0) {
