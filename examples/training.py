@@ -94,20 +94,26 @@ def budgeted(workload: Workload, budget: Budget, cost_model: str | None = None) 
     """Scripts and rewrites a copy of the workload's module. The optimizer is made before, as in most scripts."""
     module = copy.deepcopy(workload.module)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
-    inputs, _ = workload.make_batch(0)
-    rewritten, feasible = optimize_or_smallest(torch.jit.script(module), inputs, budget, cost_model)
+    inputs, targets = workload.make_batch(0)
+    rewritten, feasible = optimize_or_smallest(
+        torch.jit.script(module), inputs, budget, cost_model, lambda output: workload.loss(output, targets)
+    )
     device = cpu_plan(rewritten)
     return Budgeted(Trainee(workload, rewritten, optimizer), budget, device["budget"], feasible, device["peak"])
 
 
 def optimize_or_smallest(
-    module: nn.Module, inputs: Inputs, budget: Budget, cost_model: str | None = None
+    module: nn.Module,
+    inputs: Inputs,
+    budget: Budget,
+    cost_model: str | None = None,
+    loss: Callable[[Any], Tensor] | None = None,
 ) -> tuple[nn.Module, bool]:
     """`recals.optimize`, at the smallest feasible budget if `budget` cannot be met; whether it could."""
     try:
-        return recals.optimize(module, inputs, budget, cost_model=cost_model), True
+        return recals.optimize(module, inputs, budget, cost_model=cost_model, loss=loss), True
     except recals.BudgetError as error:
-        return recals.optimize(module, inputs, error.smallest, cost_model=cost_model), False
+        return recals.optimize(module, inputs, error.smallest, cost_model=cost_model, loss=loss), False
 
 
 def cpu_plan(module: nn.Module) -> dict[str, Any]:

@@ -65,7 +65,15 @@ std::shared_ptr<const Program> program_of(const std::shared_ptr<torch::jit::Grap
 torch::jit::Function& method_of(const char* op, const c10::IValue& self, const std::string& method) {
   TORCH_CHECK(self.isObject(), op, ": self must be a module, not ", self.tagKind());
   auto* function = self.toObjectRef().type()->findMethod(method);
-  TORCH_CHECK(function, op, ": the module ", self.type()->str(), " has no method ", method);
+  TORCH_CHECK(
+      function,
+      "recals: the module ",
+      self.type()->str(),
+      " has no method ",
+      method,
+      ", which ",
+      op,
+      " is to call. torch.jit.freeze takes it away: freeze the plain module, recals.restore(module).");
   return *function;
 }
 

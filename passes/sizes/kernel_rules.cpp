@@ -189,7 +189,8 @@ const std::unordered_map<std::string, WorkKind>& kinds() {
 bool is_view(const KernelCall& call) {
   const auto* output = tensor_at(call.outputs, 0);
   const auto* input = tensor_at(call.inputs, 0);
-  return output != nullptr && input != nullptr && call.op.back() != '_' && output->has_storage() &&
+  const bool sums = call.op == "aten::add"; // into its first operand (Note [Sums of gradients] in recorder.cpp)
+  return output != nullptr && input != nullptr && call.op.back() != '_' && !sums && output->has_storage() &&
       input->has_storage() && output->is_alias_of(*input);
 }
 
@@ -216,7 +217,8 @@ bool runs_as_one(const std::string& op) {
 
 Work work_of(const KernelCall& call) {
   Work work;
-  if (call.op.rfind("aten::empty", 0) == 0 || call.op == "aten::set_" || is_view(call)) {
+  // How a meta kernel copies is its own affair: in some processes it calls copy_, in others it does not.
+  if (call.op == "aten::copy_" || call.op.rfind("aten::empty", 0) == 0 || call.op == "aten::set_" || is_view(call)) {
     return work;
   }
   auto flops = flops_table().find(call.op);

@@ -689,11 +689,14 @@ def test_an_assigned_list_of_tensors_is_refused_with_its_line() -> None:
         rewrite(CarriedInAList(), INPUTS)
 
 
-def test_a_frozen_module_runs_plainly() -> None:
+def test_a_frozen_module_says_what_to_freeze() -> None:
     for training in (True, False):
         scripted = torch.jit.script(net().train(training))
         frozen = torch.jit.freeze(rewrite(scripted, INPUTS).eval())
         plain = torch.jit.freeze(scripted.eval())
+        restored = torch.jit.freeze(recals.restore(rewrite(scripted.train(training), INPUTS)).eval())
         for grad in (True, False):
             with torch.set_grad_enabled(grad):
-                assert same_bits(frozen(*INPUTS), plain(*INPUTS))
+                with pytest.raises(RuntimeError, match=r"torch\.jit\.freeze takes it away.*recals\.restore"):
+                    frozen(*INPUTS)
+                assert same_bits(restored(*INPUTS), plain(*INPUTS))
