@@ -129,7 +129,7 @@ std::string to_json(
       {"plain_forward_seconds", forward_seconds},
       {"plain_backward_seconds", graph.backward_seconds},
       {"cost_model", json_of(graph.cost_model)},
-      {"scratch", json_of(graph.scratch)},
+      {"bounded_ops", graph.scratch.bounded_ops},
       {"recomputed_bytes", plan.predicted.recomputed_bytes},
       {"pins", json_of(graph.pins)},
       {"regions", regions},
