@@ -9,7 +9,6 @@ import copy
 import os
 import re
 
-import pytest
 import recals
 import torch
 import training
@@ -62,7 +61,6 @@ def check(case: RandomModule) -> None:
     assert peak <= budget, f"{peak} bytes for {budget}"
 
 
-@pytest.mark.smoke
 @seed(SEED)
 @settings(
     max_examples=EXAMPLES,
