@@ -257,13 +257,15 @@ Descent::Point Descent::lowest_from_anchor() {
   const int range = last_range();
   Point lowest = range > 0 ? *anchor(range) : plain_;
   constexpr double least_share = 0.006;
+  int most_hot = 4; // attempts that take long: about what it costs to plan for a budget
   double share = 0.02;
   bool grows = true;
-  while (share > least_share && lowest.peak > floor_) {
+  while (share > least_share && lowest.peak > floor_ && most_hot > 0) {
     const int64_t level = std::max(static_cast<int64_t>(static_cast<double>(lowest.peak) * (1 - share)), floor_);
     std::optional<Point> lower = reach(lowest, level, grows);
     if (!lower) {
-      lower = reach_hot(lowest, level, 2, 0);
+      lower = reach_hot(lowest, level, 1, 0);
+      --most_hot;
     }
     grows = grows && lower;
     share = grows ? std::min(2 * share, 0.16) : lower ? share : share / 2;

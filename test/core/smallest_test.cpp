@@ -98,12 +98,20 @@ SearchOptions with_little_effort() {
   return quick;
 }
 
-/// Steps of more than SearchOptions::most_chained storages, with equal blocks and without.
+/// A step of more than SearchOptions::most_chained storages.
 TEST(Smallest, IsOneNumberForLargeSteps) {
-  for (const StepGraph& graph : {transformer({48, 256, 64, 512, true, -1})}) {
-    ASSERT_GT(Options(StepIndex(graph)).storages.size(), SearchOptions().most_chained);
-    expect_one_end(graph, 1, with_little_effort());
+  const StepGraph graph = transformer({48, 256, 64, 512, true, -1});
+  const StepIndex index(graph);
+  ASSERT_GT(Options(index).storages.size(), SearchOptions().most_chained);
+  const std::vector<Choice> end = frontier(index, 0).back();
+  const int64_t smallest = simulate(graph, end).peak[0].bytes;
+  Search search(index);
+  for (const int64_t bytes : {int64_t{0}, smallest - 1, smallest}) {
+    const Found found = search.find({bytes});
+    EXPECT_EQ(found.fits, bytes == smallest);
+    EXPECT_EQ(found.choices, end);
   }
+  EXPECT_EQ(Search(index).find({smallest}).choices, end);
 }
 
 /// Many steps, small ones in the ways of large ones, too.
