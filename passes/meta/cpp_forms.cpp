@@ -124,6 +124,28 @@ class IntoOutputs : public c10::OperatorKernel {
   }
 };
 
+/// Its first argument is what it writes and returns.
+class InPlace : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    if (is_on_meta(op, keys, *stack)) {
+      torch::jit::drop(*stack, op.schema().arguments().size() - 1);
+    } else {
+      pass_on(op, keys, kMetaKernelsKey, stack);
+    }
+  }
+};
+
+/// Changes the numbers of its first argument, and not its shape.
+bool writes_in_place(const c10::OperatorHandle& op) {
+  const auto& schema = op.schema();
+  const auto& name = schema.name();
+  const auto& arguments = schema.arguments();
+  return name.back() == '_' && name != "aten::resize_" && name != "aten::set_" && schema.returns().size() == 1 &&
+      !arguments.empty() && arguments[0].type()->kind() == c10::TypeKind::TensorType &&
+      arguments[0].alias_info() != nullptr && arguments[0].alias_info()->isWrite();
+}
+
 bool writes_into_outputs(const c10::FunctionSchema& schema) {
   const auto count = schema.returns().size();
   const auto& arguments = schema.arguments();
@@ -175,6 +197,8 @@ void add_cpp_forms(torch::Library& library, const std::unordered_set<std::string
         structured.insert(name.name);
       } else if (writes_into_outputs(op->schema())) {
         into_outputs.push_back(*op);
+      } else if (writes_in_place(*op)) {
+        add<InPlace>(library, short_name(name));
       }
     } else if (for_any_backend || op->hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd)) {
       add<Composed>(library, short_name(name));

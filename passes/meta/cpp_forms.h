@@ -8,7 +8,9 @@
 /// the first call imports a compiler (seconds). So inside a MetaKernels scope
 ///   - an op that the CPU composes of others (mul.Scalar, binary_cross_entropy_with_logits) is composed on meta, too;
 ///   - a structured op (add, addmm, gelu) takes LibTorch's form for any backend, which computes the outputs' shapes, makes
-///     them and calls the out= form; that one has nothing left to do.
+///     them and calls the out= form; that one has nothing left to do;
+///   - an op that only writes numbers into its first argument (zero_, masked_fill_) returns that.
+/// What a kernel in Python returns also has one holder more, which the engine's sums ask about.
 
 #include <string>
 #include <unordered_set>

@@ -197,12 +197,18 @@ bool is_view(const KernelCall& call) {
 } // namespace
 
 bool runs_as_one(const std::string& op) {
+  // Some backwards scatter into a tensor of zeros, in place unless their tensors are "subclass-like", as meta ones are.
   static const std::unordered_set<std::string> ops = {
       "aten::convolution",
       "aten::binary_cross_entropy_with_logits",
       "aten::convolution_backward",
       "aten::copy_",
       "aten::cosine_embedding_loss",
+      "aten::cummaxmin_backward",
+      "aten::gather_backward",
+      "aten::index_select_backward",
+      "aten::masked_select_backward",
+      "aten::trace_backward",
       "aten::cudnn_batch_norm",
       "aten::cudnn_batch_norm_backward",
       "aten::_cudnn_rnn",

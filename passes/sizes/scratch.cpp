@@ -325,6 +325,8 @@ const std::unordered_map<std::string, Rule>& rules() {
       {"aten::_linalg_eigvals", &eigenvalues},
       {"aten::binary_cross_entropy_with_logits", &four_of_the_input},
       {"aten::cosine_embedding_loss", &four_of_the_input},
+      {"aten::cummaxmin_backward", &in_float},
+      {"aten::gather_backward", &in_float},
       {"aten::value_selecting_reduction_backward", &in_float},
       {"aten::copy_", &transposed_block},
       {"aten::mm", &matrix_product},

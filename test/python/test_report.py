@@ -57,10 +57,10 @@ def test_every_view_adds_up(name: str) -> None:
 @pytest.mark.parametrize("name", ["gpt", "unet"])
 def test_report_of_a_budgeted_module_is_that_of_its_plan(name: str) -> None:
     workload = models.build(name, "small")
-    inputs, _ = workload.make_batch(0)
+    inputs, targets = workload.make_batch(0)
     agreed = training.budgeted(workload, "60%")
     module = agreed.trainee.module
-    report = recals.estimate(module, inputs)
+    report = recals.estimate(module, inputs, loss=lambda output: workload.loss(output, targets))
     assert_adds_up(report)
     plan = recals.plan_of(module)
     (line,) = plan["devices"]

@@ -11,8 +11,10 @@ import copy
 import os
 import random
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import FrameType
 
 import pytest
 import recals
@@ -142,3 +144,29 @@ def test_no_budget_is_broken(family: str, threads_again: None, record_property: 
     assert findings.other_bits == []
     assert findings.far == []
     assert median <= 0.005
+
+
+IN_PYTHON = {"alpha_dropout", "eigvals", "affine_grid", "logsumexp", "soft_margin_loss", "irfft"}
+"""These call the out= form of another op, or have no kernel of ours, and take torch's meta kernels in Python."""
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_steps_are_analysed_without_python(family: str) -> None:
+    """Torch's meta kernels in Python are slow, are not there for recals-opt, and leave tensors that look shared."""
+    called: set[str] = set()
+
+    def listen(frame: FrameType, event: str, _: object) -> None:
+        folder, _, file = frame.f_code.co_filename.rpartition("/torch/")
+        if event == "call" and folder and file.startswith(("_meta_registrations", "_refs", "_decomp")):
+            called.add(f"{case}: {frame.f_code.co_name}")
+
+    for number, case in enumerate(CASES[family]):
+        if any(word in case for word in (*IN_PYTHON, "masked_select")):  # the last has no size to analyse
+            continue
+        scripted = torch.jit.script(module_of(case, number, "contiguous"))
+        sys.setprofile(listen)
+        try:
+            recals.estimate(scripted, inputs(), scratch="rules")
+        finally:
+            sys.setprofile(None)
+    assert called == set()
