@@ -499,7 +499,8 @@ void Recorder::kernel_ran(const KernelCall& call) {
   }
   const int device = device_of(call);
   const auto& target = targets_[device];
-  const auto memory = kernel_memories_.of(call, target);
+  const auto work = work_of(call);
+  const auto memory = kernel_memories_.of(call, work, target);
   const auto results = tensors_in(call.outputs);
   for (size_t i = 0; i < std::min(results.size(), memory.results.size()); ++i) {
     if (results[i].defined() && results[i].has_storage()) {
@@ -520,7 +521,7 @@ void Recorder::kernel_ran(const KernelCall& call) {
       result_.step.backward.push_back(event);
     }
   }
-  const double seconds = seconds_of(work_of(call), target.cost_model);
+  const double seconds = seconds_of(work, target.cost_model);
   ledger_.add_seconds(seconds);
   if (after_forward_) {
     result_.step.backward_seconds += seconds;
