@@ -61,8 +61,9 @@ struct KernelContext : public at::ObserverContext {
 
 /// Note [Sums of gradients]
 /// Where two gradients meet, the engine adds the second to the first in place if nobody else holds that one. What torch
-/// takes for a subclass of tensors, meta tensors among them, it adds out of place. So here such a sum is made in place, by the engine's own
-/// condition (can_accumulate_inplace of torch/csrc/autograd/input_buffer.cpp), in which one holder more is this call.
+/// takes for a subclass of tensors, meta tensors among them, it adds out of place. So here such a sum is made in place, by
+/// the engine's own condition (can_accumulate_inplace of torch/csrc/autograd/input_buffer.cpp), in which one holder more is
+/// this call.
 bool is_made_in_place(const at::RecordFunction& function) {
   if (c10::GradMode::is_enabled() || function.operator_name() != c10::OperatorName("aten::add", "Tensor")) {
     return false;
