@@ -69,9 +69,6 @@ DryRun sizes_of(const Analysis& analysis, const std::shared_ptr<const Program>& 
 
 } // namespace
 
-namespace {
-
-/// Do the tensors of module and inputs hold data?
 bool are_here(const Module& module, const std::vector<c10::IValue>& inputs) {
   std::vector<at::Tensor> tensors;
   for (const auto& input : inputs) {
@@ -83,6 +80,8 @@ bool are_here(const Module& module, const std::vector<c10::IValue>& inputs) {
   return std::none_of(
       tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.defined() && tensor.is_meta(); });
 }
+
+namespace {
 
 /// With an index, as tensors on it have.
 std::optional<c10::Device> planned_device(const TargetOptions& target) {
@@ -148,6 +147,9 @@ void size_step(
   analysis.sizes = sizes_of(analysis, analysis.program, analysis.twin.value);
   keep_draws(analysis.sizes, *analysis.program, options.rng);
   analysis.in_place.reset();
+  if (analysis.flat.in_place.empty()) {
+    return;
+  }
   const auto graph = analysis.flat.graph->copy();
   if (put_in_place(*graph, analysis.flat.in_place)) {
     const auto program = compile_for_meta(graph, devices);
@@ -255,6 +257,9 @@ void take_peak(const Analysis& analysis, Planned& planned) {
 /// Of what the module makes in place, what the plan leaves alone: neither it nor what it overwrites is made again or read
 /// by what is.
 std::unordered_set<std::string> stays_in_place(const Analysis& analysis, const plan::Plan& plan) {
+  if (analysis.flat.in_place.empty()) {
+    return {};
+  }
   const auto& step = analysis.sizes.step;
   const auto& replayed = plan.predicted.replayed;
   std::vector<bool> left_alone;
@@ -313,19 +318,14 @@ std::optional<size_t> first_over(const std::vector<int64_t>& peaks, const std::v
   return std::nullopt;
 }
 
-bool has_policy(const plan::StepGraph& step) {
-  return std::any_of(step.storages.begin(), step.storages.end(), [](const plan::Storage& storage) {
-    return storage.policy != plan::Policy::None;
-  });
-}
-
 /// The step as the module writes it takes less than the planner knows of if it has ops in place. It is the plan if it
 /// fits, unless policies ask for something else.
 std::optional<Planned> plain_step_in_place(
     const Analysis& analysis,
     const std::vector<int64_t>& limits,
     const std::vector<int64_t>& budgets) {
-  if (!analysis.in_place || has_policy(analysis.sizes.step) || first_over(analysis.in_place->sizes.peak, limits)) {
+  if (!analysis.in_place || plan::has_policies(analysis.sizes.step) ||
+      first_over(analysis.in_place->sizes.peak, limits)) {
     return std::nullopt;
   }
   return try_out(analysis, plan::keep_all(analysis.sizes.step), budgets);

@@ -44,6 +44,9 @@ struct Analysis {
   }
 };
 
+/// Do the tensors of module and inputs hold data?
+bool are_here(const torch::jit::Module& module, const std::vector<c10::IValue>& inputs);
+
 /// passes/graph alone: the graph, without sizes. `inputs`: the arguments of `method` after self. Throws c10::Error for
 /// what cannot be analysed, c10::ValueError for a target that there is no planning for.
 Analysis specialise_step(

@@ -255,9 +255,7 @@ plan::ParetoCurve pareto_of(const Job& job, const std::string& device) {
   last.peak = peak_run_dry(*job.analysis, last.choices)[d];
   std::erase_if(curve.points, [&](const auto& point) { return point.peak <= last.peak; });
   curve.points.push_back(std::move(last));
-  const bool free = std::none_of(
-      step.storages.begin(), step.storages.end(), [](const auto& s) { return s.policy != plan::Policy::None; });
-  if (const auto& plain = job.analysis->in_place; plain && free) {
+  if (const auto& plain = job.analysis->in_place; plain && !plan::has_policies(step)) {
     // The plain step takes less than its ops would out of place.
     curve.plain_peak = plain->sizes.peak[d];
     std::erase_if(curve.points, [&](const auto& point) { return point.peak >= curve.plain_peak; });

@@ -108,15 +108,9 @@ Verification verify_step(
     const std::vector<c10::IValue>& inputs,
     const StepOptions& options,
     const DeviceLoss& loss) {
-  auto given = tensors_of(inputs);
-  for (const auto& parameter : module.parameters()) {
-    given.push_back(parameter);
-  }
-  for (const auto& tensor : given) {
-    TORCH_CHECK(
-        !tensor.defined() || !tensor.is_meta(),
-        "recals: a step is verified by running it, but module or inputs are on meta, without data");
-  }
+  TORCH_CHECK(
+      are_here(module, inputs),
+      "recals: a step is verified by running it, but module or inputs are on meta, without data");
   auto planned = module;
   if (!is_lowered(module)) {
     auto everything = options;
@@ -129,6 +123,10 @@ Verification verify_step(
   }
   auto copy = copy_of(planned);
   const auto arguments = copy_of(inputs);
+  auto given = tensors_of(inputs);
+  for (const auto& parameter : module.parameters()) {
+    given.push_back(parameter);
+  }
   std::vector<c10::Device> devices{c10::kCPU};
   for (const auto& tensor : given) {
     if (tensor.defined() && std::find(devices.begin(), devices.end(), tensor.device()) == devices.end()) {

@@ -208,6 +208,10 @@ void BackendState::set() const {
   }
 }
 
+Checksum BackendState::checksum() const {
+  return checksum_of(values_.data(), values_.size() * sizeof(values_[0]));
+}
+
 std::string BackendState::text(const std::set<c10::DeviceType>& types) const {
   const bool cpu = types.count(c10::kCPU) > 0;
   const bool accelerator = std::any_of(types.begin(), types.end(), [](auto type) { return type != c10::kCPU; });

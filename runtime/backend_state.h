@@ -16,6 +16,7 @@
 #include <c10/core/DeviceType.h>
 
 #include "recals/export.h"
+#include "runtime/checksum.h"
 
 namespace recals {
 
@@ -26,6 +27,9 @@ class RECALS_API BackendState {
   void set() const;
 
   bool operator==(const BackendState& other) const = default;
+
+  /// Of all switches: other than that of a state with another one.
+  Checksum checksum() const;
 
   /// What a step on devices of `types` is told apart by: the switches that choose other kernels or sizes, where they are not
   /// as torch has them at first: " with oneDNN off, attention: math"; "" if all are. How many threads run, and in which

@@ -137,16 +137,15 @@ bool draws(const Node& node, const std::function<c10::IValue(size_t)>& constant)
   return true;
 }
 
+bool communicates(const std::string& qualified) {
+  static const std::unordered_set<std::string> namespaces = {
+      "c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd"};
+  return namespaces.count(qualified.substr(0, qualified.find("::"))) > 0;
+}
+
 bool may_run_twice(const Node& node) {
   const auto* schema = node.maybeSchema();
-  if (schema == nullptr || schema->is_mutable() || node.hasSideEffects()) {
-    return false;
-  }
-  const std::string space = node.kind().ns().toUnqualString();
-  if (space == "c10d" || space == "_c10d_functional" || space == "c10d_functional") {
-    return false;
-  }
-  return true;
+  return schema != nullptr && !schema->is_mutable() && !node.hasSideEffects() && !communicates(schema->name());
 }
 
 std::vector<size_t> written_arguments(const std::string& op, const std::function<c10::IValue(size_t)>& constant) {

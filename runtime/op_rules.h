@@ -19,6 +19,9 @@ RECALS_API bool draws(const torch::jit::Node& node, const std::function<c10::IVa
 
 RECALS_API bool is_generator(const c10::Type& type);
 
+/// Is it one of torch's ops between processes: a collective, or what waits for one? `qualified`: "c10d::allreduce_".
+RECALS_API bool communicates(const std::string& qualified);
+
 /// False for ops that write their arguments, have side effects, or communicate.
 RECALS_API bool may_run_twice(const torch::jit::Node& node);
 

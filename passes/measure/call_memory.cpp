@@ -16,11 +16,14 @@
 #include <c10/util/Exception.h>
 #include <torch/version.h>
 
+#include "passes/measure/cache_folder.h"
+#include "runtime/checksum.h"
+
 namespace recals::call_memory {
 
 namespace {
 
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 
 struct Table {
   std::mutex mutex;
@@ -31,14 +34,6 @@ struct Table {
 Table& table() {
   static auto& instance = *new Table;
   return instance;
-}
-
-uint64_t check_sum(const std::string& text) {
-  uint64_t sum = 0xcbf29ce484222325;
-  for (const char c : text) {
-    sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return sum;
 }
 
 /// What kernels and their blocking depend on: the processor, and the build of torch.
@@ -53,10 +48,11 @@ std::string machine() {
   return text;
 }
 
-std::string hexadecimal(uint64_t number) {
-  std::ostringstream text;
-  text << std::hex << number;
-  return text.str();
+/// In hexadecimal.
+std::string sum_of(const std::string& text) {
+  std::ostringstream sum;
+  sum << std::hex << checksum_of(text.data(), text.size()).one;
+  return sum.str();
 }
 
 void load(Table& table) {
@@ -83,39 +79,30 @@ std::string path() {
   if (const char* chosen = std::getenv("RECALS_SCRATCH_CACHE")) {
     return chosen;
   }
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  if (cache == nullptr || *cache == 0) {
-    if (home == nullptr || *home == 0) {
-      return "";
-    }
-    return std::string(home) + "/.cache/recals/scratch-" + std::to_string(kFormat) + "-" +
-        hexadecimal(check_sum(machine())) + ".txt";
-  }
-  return std::string(cache) + "/recals/scratch-" + std::to_string(kFormat) + "-" + hexadecimal(check_sum(machine())) +
-      ".txt";
+  const auto folder = cache_folder();
+  return folder.empty() ? "" : folder + "/scratch-" + std::to_string(kFormat) + "-" + sum_of(machine()) + ".txt";
 }
 
 std::string line_of(const CallKey& key, const CallMemory& memory) {
   std::ostringstream text;
-  text << std::hex << key.high << ' ' << key.low << std::dec << ' ' << memory.peak << ' ' << memory.as_on_meta << ' '
-       << memory.measured << ' ' << memory.results.size();
+  text << std::hex << key.one << ' ' << key.other << std::dec << ' ' << memory.peak << ' ' << memory.measured << ' '
+       << memory.results.size();
   for (const int64_t bytes : memory.results) {
     text << ' ' << bytes;
   }
-  return text.str() + " " + hexadecimal(check_sum(text.str()));
+  return text.str() + " " + sum_of(text.str());
 }
 
 std::optional<std::pair<CallKey, CallMemory>> parse_line(const std::string& line) {
   const auto last = line.rfind(' ');
-  if (last == std::string::npos || line.substr(last + 1) != hexadecimal(check_sum(line.substr(0, last)))) {
+  if (last == std::string::npos || line.substr(last + 1) != sum_of(line.substr(0, last))) {
     return std::nullopt;
   }
   std::istringstream text(line.substr(0, last));
   std::pair<CallKey, CallMemory> entry;
   size_t results = 0;
-  text >> std::hex >> entry.first.high >> entry.first.low >> std::dec >> entry.second.peak >> entry.second.as_on_meta >>
-      entry.second.measured >> results;
+  text >> std::hex >> entry.first.one >> entry.first.other >> std::dec >> entry.second.peak >> entry.second.measured >>
+      results;
   for (int64_t bytes = 0; results > 0 && text >> bytes; --results) {
     entry.second.results.push_back(bytes);
   }

@@ -2,10 +2,10 @@
 
 /// What kernel calls were measured to take, for this process and, in a file, for the next ones.
 ///
-/// The file is one of lines, in the user's cache folder ($XDG_CACHE_HOME, else ~/.cache); its name has a format version and
-/// a digest of what the numbers hold for: processor, build of torch. Threads and switches belong to each call's key. Several
-/// processes may add to it at once: each appends whole lines under a lock. Every line ends with a check sum; one that is
-/// damaged is left out, and said once. RECALS_SCRATCH_CACHE names another file, or none if it is empty.
+/// The file is one of lines, in the cache folder (cache_folder.h); its name has a format version and a digest of what the
+/// numbers hold for: processor, build of torch. Threads and switches belong to each call's key. Several processes may add to
+/// it at once: each appends whole lines under a lock. Every line ends with a check sum; one that is damaged is left out, and
+/// said once. RECALS_SCRATCH_CACHE names another file, or none if it is empty.
 
 #include <optional>
 #include <string>
@@ -21,7 +21,6 @@ struct CallMemory {
   /// The most that was allocated at once within the call, what it returns included.
   int64_t peak = 0;
   std::vector<int64_t> results; ///< sizes of the storages of the tensors that it returns
-  bool as_on_meta = true; ///< results are laid out as the call on meta said
   bool measured = true; ///< false: the call failed when it was made, so nothing is known
 };
 

@@ -3,11 +3,11 @@
 #include <string_view>
 #include <unordered_map>
 
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+
+#include "runtime/op_rules.h"
 
 namespace recals {
 
@@ -31,21 +31,13 @@ class KeyText {
     text_.append(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t));
   }
 
-  /// Two hashes that have nothing to do with each other: FNV-1a, and the multiplicative one of words. Their numbers are
-  /// the same in every process, so that they can be written to a file.
+  void add(const Checksum& sum) {
+    add(static_cast<int64_t>(sum.one));
+    add(static_cast<int64_t>(sum.other));
+  }
+
   CallKey key() const {
-    uint64_t fnv = 0xcbf29ce484222325;
-    for (const char c : text_) {
-      fnv = (fnv ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    }
-    uint64_t words = text_.size();
-    for (size_t i = 0; i < text_.size(); i += sizeof(uint64_t)) {
-      uint64_t word = 0;
-      text_.copy(reinterpret_cast<char*>(&word), sizeof word, i);
-      words = (words ^ word) * 0x9e3779b97f4a7c15;
-      words ^= words >> 32;
-    }
-    return {fnv, words};
+    return checksum_of(text_.data(), text_.size());
   }
 
  private:
@@ -90,23 +82,9 @@ bool add(KeyText& text, const c10::IValue& value) {
   return true;
 }
 
-/// Switches of the process by which CPU kernels are chosen. Threads have scratch memory of their own.
-void add_switches(KeyText& text) {
-  const auto& context = at::globalContext();
-  text.add(static_cast<int64_t>(at::get_num_threads()));
-  text.add(static_cast<int64_t>(context.userEnabledMkldnn()));
-  text.add(static_cast<int64_t>(context.deterministicAlgorithms()));
-  text.add(static_cast<int64_t>(context.deterministicMkldnn()));
-  text.add(static_cast<int64_t>(context.float32MatmulPrecision()));
-}
-
 /// Does the op have a CPU kernel of its own, which autograd calls the same way with and without gradients?
 bool ignores_gradients(const c10::OperatorHandle& op) {
   return !op.schema().is_mutable() && op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
-}
-
-bool is_collective(const std::string& op) {
-  return op.rfind("c10d::", 0) == 0 || op.rfind("_c10d_functional", 0) == 0 || op.rfind("c10d_functional", 0) == 0;
 }
 
 /// Adds the tensors of a call.
@@ -170,7 +148,7 @@ std::optional<CallArgument> argument_of(const c10::IValue& value, bool written, 
   return taken ? std::optional(std::move(argument)) : std::nullopt;
 }
 
-CallKey key_of(const CallSpec& spec, bool& possible) {
+CallKey key_of(const CallSpec& spec, const Checksum& switches, bool& possible) {
   KeyText text;
   text.add(spec.op.name);
   text.add(spec.op.overload_name);
@@ -178,7 +156,7 @@ CallKey key_of(const CallSpec& spec, bool& possible) {
   text.add(static_cast<int64_t>(spec.state.autocast));
   text.add(static_cast<int64_t>(spec.state.autocast_cache));
   text.add(static_cast<int64_t>(spec.state.autocast_dtype));
-  add_switches(text);
+  text.add(switches);
   for (const auto& operand : spec.operands) {
     add(text, operand.layout);
     text.add(static_cast<int64_t>(operand.storage));
@@ -192,9 +170,6 @@ CallKey key_of(const CallSpec& spec, bool& possible) {
       text.add(static_cast<int64_t>(operand));
     }
     possible = possible && add(text, argument.constant);
-  }
-  for (const auto& result : spec.results) {
-    add(text, result); // what it makes on meta, so that a difference is found once for each way of making it
   }
   return text.key();
 }
@@ -211,10 +186,6 @@ Layout::Layout(const at::Tensor& tensor) {
   strides = tensor.strides().vec();
   offset = tensor.storage_offset();
   storage_bytes = tensor.has_storage() ? static_cast<int64_t>(tensor.storage().nbytes()) : 0;
-}
-
-bool Layout::is_like(const Layout& other) const {
-  return dtype == other.dtype && sizes == other.sizes && strides == other.strides;
 }
 
 CallState CallState::current() {
@@ -245,9 +216,10 @@ std::vector<at::Tensor> tensors_in(const std::vector<c10::IValue>& values) {
 std::optional<CallSpec> spec_of(
     const c10::OperatorName& op,
     const std::vector<c10::IValue>& inputs,
-    const std::vector<c10::IValue>& outputs) {
+    const std::vector<c10::IValue>& outputs,
+    const Checksum& switches) {
   const auto handle = c10::Dispatcher::singleton().findSchema(op);
-  if (!handle || is_collective(op.name) || inputs.size() != handle->schema().arguments().size()) {
+  if (!handle || communicates(op.name) || inputs.size() != handle->schema().arguments().size()) {
     return std::nullopt;
   }
   CallSpec spec;
@@ -268,10 +240,10 @@ std::optional<CallSpec> spec_of(
     if (result.defined() && result.layout() != c10::kStrided) {
       return std::nullopt;
     }
-    spec.results.emplace_back(result);
+    spec.result_bytes += Layout(result).storage_bytes;
   }
   bool possible = true;
-  spec.key = key_of(spec, possible);
+  spec.key = key_of(spec, switches, possible);
   return possible ? std::optional(std::move(spec)) : std::nullopt;
 }
 

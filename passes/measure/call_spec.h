@@ -5,7 +5,7 @@
 ///
 /// Note [Distinct calls]
 /// A step of a thousand kernel calls has far fewer distinct ones: blocks repeat. Two calls are the same if op, sizes,
-/// strides, dtypes and numbers are, and the state of the process that kernels ask (CallState). Where an op has a CPU
+/// strides, dtypes and numbers are, and what kernels ask of the process: switches and CallState. Where an op has a CPU
 /// kernel of its own, the autograd graph around the call does not matter to it; a composite op and one that writes in
 /// place may ask which tensors require grad, so for those this belongs to the call.
 
@@ -16,19 +16,16 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/operator_name.h>
 
+#include "runtime/checksum.h"
+
 namespace recals {
 
-/// 128 bits over all that a call is told by.
-struct CallKey {
-  uint64_t high = 0;
-  uint64_t low = 0;
-
-  bool operator==(const CallKey&) const = default;
-};
+/// Over all that a call is told by; the same in every process, so that it can be written to a file.
+using CallKey = Checksum;
 
 struct CallKeyHash {
   size_t operator()(const CallKey& key) const {
-    return key.low;
+    return key.one;
   }
 };
 
@@ -41,8 +38,6 @@ struct Layout {
   int64_t storage_bytes = 0;
 
   explicit Layout(const at::Tensor& tensor);
-  /// Sizes, strides and dtype.
-  bool is_like(const Layout& other) const;
 };
 
 /// A tensor that the call was given.
@@ -64,7 +59,7 @@ struct CallArgument {
   std::vector<int> operands; ///< into CallSpec::operands; -1: none there
 };
 
-/// What kernels ask besides their arguments.
+/// What kernels ask besides their arguments and the switches of backends.
 struct CallState {
   bool grad_mode = false;
   bool autocast = false; ///< of the CPU
@@ -79,16 +74,17 @@ struct CallSpec {
   std::vector<CallArgument> arguments;
   std::vector<Operand> operands;
   CallState state;
-  std::vector<Layout> results; ///< of the tensors that it returns, in their order
+  int64_t result_bytes = 0; ///< of the storages of the tensors that it returns
   CallKey key;
 };
 
-/// `inputs`, `outputs`: as a RecordFunction shows them, on meta or not. Nothing for a call that cannot be made again from
-/// sizes alone (sparse tensors, objects) or must not be (collectives).
+/// `inputs`, `outputs`: as a RecordFunction shows them, on meta or not. `switches`: BackendState::checksum. Nothing for a
+/// call that cannot be made again from sizes alone (sparse tensors, objects) or must not be (collectives).
 std::optional<CallSpec> spec_of(
     const c10::OperatorName& op,
     const std::vector<c10::IValue>& inputs,
-    const std::vector<c10::IValue>& outputs);
+    const std::vector<c10::IValue>& outputs,
+    const Checksum& switches);
 
 /// The tensors in `values`, in their order, those in lists too.
 std::vector<at::Tensor> tensors_in(const std::vector<c10::IValue>& values);

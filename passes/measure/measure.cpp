@@ -10,6 +10,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
 
+#include "runtime/autocast_state.h"
 #include "runtime/memory_tracker.h"
 #include "runtime/rng_state.h"
 
@@ -47,11 +48,7 @@ class Silent : public c10::WarningHandler {
 /// The state of the call, and the caller's again when the scope ends.
 class StateGuard {
  public:
-  explicit StateGuard(const CallState& state)
-      : grad_mode_(state.grad_mode),
-        enabled_(at::autocast::is_autocast_enabled(c10::kCPU)),
-        dtype_(at::autocast::get_autocast_dtype(c10::kCPU)),
-        cache_(at::autocast::is_autocast_cache_enabled()) {
+  explicit StateGuard(const CallState& state) : grad_mode_(state.grad_mode), outer_(AutocastState::current()) {
     at::autocast::set_autocast_enabled(c10::kCPU, state.autocast);
     if (state.autocast) {
       at::autocast::set_autocast_dtype(c10::kCPU, state.autocast_dtype);
@@ -59,18 +56,14 @@ class StateGuard {
     }
   }
   ~StateGuard() {
-    at::autocast::set_autocast_enabled(c10::kCPU, enabled_);
-    at::autocast::set_autocast_dtype(c10::kCPU, dtype_);
-    at::autocast::set_autocast_cache_enabled(cache_);
+    outer_.set();
   }
   StateGuard(const StateGuard&) = delete;
   StateGuard& operator=(const StateGuard&) = delete;
 
  private:
   at::AutoGradMode grad_mode_;
-  bool enabled_;
-  c10::ScalarType dtype_;
-  bool cache_;
+  AutocastState outer_;
 };
 
 /// Numbers that most kernels take: between 0 and 1, with a diagonal that makes square matrices regular; of integers, zeros,
@@ -207,11 +200,8 @@ CallMemory made(const CallSpec& call, const ZeroPages* pages) {
     }
   }
   at::autocast::clear_cache();
-  memory.as_on_meta = results.size() == call.results.size();
-  for (size_t i = 0; i < results.size(); ++i) {
-    const Layout layout(results[i]);
-    memory.results.push_back(layout.storage_bytes);
-    memory.as_on_meta = memory.as_on_meta && layout.is_like(call.results[i]);
+  for (const auto& result : results) {
+    memory.results.push_back(Layout(result).storage_bytes);
   }
   return memory;
 }
@@ -230,24 +220,22 @@ CallMemory measured(const CallSpec& call, const ZeroPages& pages) {
   return unknown;
 }
 
-} // namespace
-
+/// What a call holds at least: what it writes and returns.
 int64_t bytes_held(const CallSpec& call) {
-  int64_t bytes = 0;
   std::map<int, int64_t> written;
   for (const auto& operand : call.operands) {
     if (operand.written) {
       written[operand.storage] = operand.layout.storage_bytes;
     }
   }
+  int64_t bytes = call.result_bytes;
   for (const auto& [storage, size] : written) {
     bytes += size;
   }
-  for (const auto& result : call.results) {
-    bytes += result.storage_bytes;
-  }
   return bytes;
 }
+
+} // namespace
 
 size_t measure_calls(const std::vector<CallSpec>& calls, int64_t most_bytes) {
   int64_t largest = 0;

@@ -19,7 +19,4 @@ namespace recals {
 /// `most_bytes`: calls that would hold more than that are left out. Returns how many are in the table now.
 size_t measure_calls(const std::vector<CallSpec>& calls, int64_t most_bytes);
 
-/// What a call holds at least: what it writes and returns.
-int64_t bytes_held(const CallSpec& call);
-
 } // namespace recals

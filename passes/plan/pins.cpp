@@ -313,4 +313,10 @@ std::optional<BadPin> set_policies(StepGraph& graph, std::vector<Pin> pins) {
   return std::nullopt;
 }
 
+bool has_policies(const StepGraph& graph) {
+  return std::any_of(graph.storages.begin(), graph.storages.end(), [](const Storage& storage) {
+    return storage.policy != Policy::None;
+  });
+}
+
 } // namespace recals::plan

@@ -41,4 +41,7 @@ std::variant<std::vector<Pin>, BadPin> parse_pins(const std::string& json);
 /// changed then.
 std::optional<BadPin> set_policies(StepGraph& graph, std::vector<Pin> pins);
 
+/// Does any storage have a policy?
+bool has_policies(const StepGraph& graph);
+
 } // namespace recals::plan

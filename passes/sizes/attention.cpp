@@ -28,46 +28,48 @@ at::Tensor likeness(const at::Tensor& tensor) {
   return likeness;
 }
 
-/// A call without the batch of one that torch adds to a single sample.
-struct Attention {
-  at::Tensor query;
-  at::Tensor key;
-  at::Tensor value;
-  std::optional<at::Tensor> mask;
-  double dropout;
-  bool causal;
-  std::optional<double> scale;
-  bool grouped;
+bool is_single(const AttentionCall& call) {
+  return kTakesSingle && call.query.dim() == 3 && call.key.dim() == 3 && call.value.dim() == 3;
+}
 
-  bool is_single() const {
-    return kTakesSingle && query.dim() == 3 && key.dim() == 3 && value.dim() == 3;
+/// The batch of one that torch adds to a single sample.
+void add_batch(AttentionCall& call) {
+  for (auto* tensor : {&call.query, &call.key, &call.value}) {
+    *tensor = tensor->unsqueeze(0);
   }
+  while (call.mask && (call.mask->dim() == 2 || call.mask->dim() == 3)) {
+    call.mask = call.mask->unsqueeze(0);
+  }
+}
 
-  void add_batch() {
-    for (auto* tensor : {&query, &key, &value}) {
-      *tensor = tensor->unsqueeze(0);
-    }
-    while (mask && (mask->dim() == 2 || mask->dim() == 3)) {
-      mask = mask->unsqueeze(0);
-    }
-  }
-
-  /// Torch's own answer, so that it holds for every version and setting. Throws what a step on the CPU would throw.
-  bool takes_flash() const {
-    const auto choice = at::_fused_sdp_choice(
-        likeness(query),
-        likeness(key),
-        likeness(value),
-        mask ? std::optional(likeness(*mask)) : std::nullopt,
-        dropout,
-        causal,
-        scale,
-        grouped);
-    return choice == static_cast<int64_t>(at::SDPBackend::flash_attention);
-  }
-};
+/// Torch's own answer, so that it holds for every version and setting. Throws what a step on the CPU would throw.
+bool takes_flash(const AttentionCall& call) {
+  const auto choice = at::_fused_sdp_choice(
+      likeness(call.query),
+      likeness(call.key),
+      likeness(call.value),
+      call.mask ? std::optional(likeness(*call.mask)) : std::nullopt,
+      call.dropout,
+      call.causal,
+      call.scale,
+      call.grouped);
+  return choice == static_cast<int64_t>(at::SDPBackend::flash_attention);
+}
 
 } // namespace
+
+AttentionCall AttentionCall::on(const Stack& stack, size_t count) {
+  const auto argument = [&](size_t i) -> const c10::IValue& { return torch::jit::peek(stack, i, count); };
+  return {
+      argument(0).toTensor(),
+      argument(1).toTensor(),
+      argument(2).toTensor(),
+      argument(3).toOptional<at::Tensor>(),
+      argument(4).toDouble(),
+      argument(5).toBool(),
+      argument(6).toOptional<double>(),
+      count > 7 && argument(7).toBool()};
+}
 
 void run_composite_attention(torch::jit::Operation& composite, Stack& stack) {
   const InPlaceSums mask_is_added_in_place;
@@ -76,26 +78,18 @@ void run_composite_attention(torch::jit::Operation& composite, Stack& stack) {
 
 torch::jit::Operation attention_on_cpu(const torch::jit::Node& node) {
   return [composite = node.getOperation(), count = node.inputs().size()](Stack& stack) mutable {
-    auto argument = [&](size_t i) -> c10::IValue& { return stack[stack.size() - count + i]; };
     for (size_t i = 0; i < kTensors; ++i) {
-      if (argument(i).isTensor()) {
-        argument(i) = AutocastOnMeta::lowered(argument(i).toTensor());
+      auto& argument = torch::jit::peek(stack, i, count);
+      if (argument.isTensor()) {
+        argument = AutocastOnMeta::lowered(argument.toTensor());
       }
     }
-    std::optional<Attention> call(
-        {argument(0).toTensor(),
-         argument(1).toTensor(),
-         argument(2).toTensor(),
-         argument(3).toOptional<at::Tensor>(),
-         argument(4).toDouble(),
-         argument(5).toBool(),
-         argument(6).toOptional<double>(),
-         count > 7 && argument(7).toBool()});
-    const bool single = call->is_single();
+    std::optional<AttentionCall> call(AttentionCall::on(stack, count));
+    const bool single = is_single(*call);
     if (single) {
-      call->add_batch();
+      add_batch(*call);
     }
-    if (!call->takes_flash()) {
+    if (!takes_flash(*call)) {
       call.reset(); // holds nothing meanwhile
       run_composite_attention(composite, stack);
       return;

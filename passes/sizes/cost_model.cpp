@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 #include <nlohmann/json.hpp>
 
+#include "passes/measure/cache_folder.h"
 #include "runtime/describe.h"
 
 namespace recals {
@@ -186,17 +187,11 @@ std::string chosen_cost_model(const std::string& choice) {
 }
 
 std::string calibrated_path(const std::string& device) {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  std::string folder = cache == nullptr ? "" : cache;
-  if (folder.empty()) {
-    const char* home = std::getenv("HOME");
-    TORCH_CHECK(
-        home != nullptr && *home != 0,
-        "recals: neither XDG_CACHE_HOME nor HOME is set, so there is no place for calibrated cost models. Give a "
-        "path.");
-    folder = std::string(home) + "/.cache";
-  }
-  return folder + "/recals/cost-model-" + kind_of(device) + ".json";
+  const auto folder = cache_folder();
+  TORCH_CHECK(
+      !folder.empty(),
+      "recals: neither XDG_CACHE_HOME nor HOME is set, so there is no place for calibrated cost models. Give a path.");
+  return folder + "/cost-model-" + kind_of(device) + ".json";
 }
 
 namespace {

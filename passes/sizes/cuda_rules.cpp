@@ -27,31 +27,21 @@ bool is_half(const at::Tensor& tensor) {
 
 // --- attention ---------------------------------------------------------------------------------------------------------
 
-struct Attention {
-  at::Tensor query; ///< [batch, heads, positions, channels], as key and value
-  at::Tensor key;
-  at::Tensor value;
-  std::optional<at::Tensor> mask;
-  double dropout;
-  bool causal;
-  std::optional<double> scale;
-  bool grouped;
-
-  bool shapes_fit() const {
-    for (const auto* tensor : {&query, &key, &value}) {
-      if (tensor->dim() != 4 || tensor->size(0) != query.size(0) || tensor->size(2) == 0 || tensor->stride(3) != 1) {
-        return false;
-      }
+bool shapes_fit(const AttentionCall& call) {
+  const auto& query = call.query;
+  for (const auto* tensor : {&query, &call.key, &call.value}) {
+    if (tensor->dim() != 4 || tensor->size(0) != query.size(0) || tensor->size(2) == 0 || tensor->stride(3) != 1) {
+      return false;
     }
-    return key.size(1) == value.size(1) && key.size(3) == query.size(3);
   }
-};
+  return call.key.size(1) == call.value.size(1) && call.key.size(3) == query.size(3);
+}
 
 /// The conditions of ATen/native/transformers/cuda/sdp_utils.cpp, can_use_flash_attention, on a device of compute
 /// capability 8.0 or more.
-bool takes_flash(const Attention& call) {
+bool takes_flash(const AttentionCall& call) {
   const auto& [query, key, value, mask, dropout, causal, scale, grouped] = call;
-  if (!at::globalContext().userEnabledFlashSDP() || !is_half(query) || mask || !call.shapes_fit()) {
+  if (!at::globalContext().userEnabledFlashSDP() || !is_half(query) || mask || !shapes_fit(call)) {
     return false;
   }
   const bool heads_fit = grouped ? query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1);
@@ -61,9 +51,9 @@ bool takes_flash(const Attention& call) {
 
 /// can_use_mem_efficient_attention of the same file. That it takes grouped heads in some versions is left out: the
 /// composite form holds more.
-bool takes_efficient(const Attention& call) {
+bool takes_efficient(const AttentionCall& call) {
   const auto& query = call.query;
-  if (!at::globalContext().userEnabledMemEfficientSDP() || !call.shapes_fit() || query.size(1) != call.key.size(1) ||
+  if (!at::globalContext().userEnabledMemEfficientSDP() || !shapes_fit(call) || query.size(1) != call.key.size(1) ||
       !(is_half(query) || query.scalar_type() == at::kFloat)) {
     return false;
   }
@@ -78,7 +68,7 @@ at::Tensor filled_up(const at::Tensor& tensor, int64_t unit) {
 }
 
 /// ATen/native/transformers/attention.cpp, scaled_dot_product_attention: channels filled up to a multiple of 8.
-at::Tensor flash(const Attention& call) {
+at::Tensor flash(const AttentionCall& call) {
   const double scale = call.scale.value_or(1.0 / std::sqrt(static_cast<double>(call.query.size(3))));
   const auto result = at::_scaled_dot_product_flash_attention(
       filled_up(call.query, 8),
@@ -92,7 +82,7 @@ at::Tensor flash(const Attention& call) {
 }
 
 /// preprocess_mask of the same file: rows of the mask filled up to a multiple of 16.
-at::Tensor efficient(const Attention& call) {
+at::Tensor efficient(const AttentionCall& call) {
   auto mask = additive_mask(call.mask, call.query);
   if (mask) {
     auto sizes = call.query.sizes().vec();
@@ -109,16 +99,13 @@ at::Tensor efficient(const Attention& call) {
 /// a mask of the CPU's size: an upper bound.
 Operation attention(Operation composite, size_t count) {
   return [composite = std::move(composite), count](Stack& stack) mutable {
-    const auto given = argument(stack, count, 3).toOptional<at::Tensor>();
-    const Attention call{
-        AutocastOnMeta::lowered(argument(stack, count, 0).toTensor()),
-        AutocastOnMeta::lowered(argument(stack, count, 1).toTensor()),
-        AutocastOnMeta::lowered(argument(stack, count, 2).toTensor()),
-        given ? std::optional(AutocastOnMeta::lowered(*given)) : std::nullopt,
-        argument(stack, count, 4).toDouble(),
-        argument(stack, count, 5).toBool(),
-        argument(stack, count, 6).toOptional<double>(),
-        count > 7 && argument(stack, count, 7).toBool()};
+    auto call = AttentionCall::on(stack, count);
+    for (auto* tensor : {&call.query, &call.key, &call.value}) {
+      *tensor = AutocastOnMeta::lowered(*tensor);
+    }
+    if (call.mask) {
+      call.mask = AutocastOnMeta::lowered(*call.mask);
+    }
     if (takes_flash(call)) {
       torch::jit::drop(stack, count);
       stack.emplace_back(flash(call));

@@ -71,13 +71,12 @@ std::optional<ScratchSource> chosen_scratch_source(std::optional<ScratchSource> 
 }
 
 /// Nothing where the table has no answer; the call is then one of the unmeasured, if it can be made at all.
-std::optional<KernelMemory> KernelMemories::from_table(const KernelCall& call, const Target& target) {
-  const auto work = work_of(call);
+std::optional<KernelMemory> KernelMemories::from_table(const KernelCall& call, const Work& work, const Target& target) {
   if (work.flops > kMostFlops || work.bytes > kMostBytes) {
     add_once(facts_.scratch.bounded_ops, call.op);
     return std::nullopt;
   }
-  auto spec = spec_of({call.op, call.overload}, call.inputs, call.outputs);
+  auto spec = spec_of({call.op, call.overload}, call.inputs, call.outputs, switches_);
   if (!spec) {
     add_once(facts_.scratch.bounded_ops, call.op);
     return std::nullopt;
@@ -93,9 +92,6 @@ std::optional<KernelMemory> KernelMemories::from_table(const KernelCall& call, c
     add_once(facts_.scratch.bounded_ops, call.op);
     return std::nullopt;
   }
-  if (!known->as_on_meta) {
-    add_once(facts_.other_layouts, call.op);
-  }
   KernelMemory memory;
   memory.peak = known->peak + bytes_for_zeros(call);
   memory.results = known->results;
@@ -107,11 +103,11 @@ std::optional<KernelMemory> KernelMemories::from_table(const KernelCall& call, c
   return memory;
 }
 
-KernelMemory KernelMemories::of(const KernelCall& call, const Target& target) {
+KernelMemory KernelMemories::of(const KernelCall& call, const Work& work, const Target& target) {
   if (takes_nothing(call)) {
     return {.scratch = bytes_for_zeros(call), .results = {}, .certainty = Certainty::Bounded};
   }
-  auto memory = measured_ && target.device.is_cpu() ? from_table(call, target) : std::nullopt;
+  auto memory = measured_ && target.device.is_cpu() ? from_table(call, work, target) : std::nullopt;
   if (!memory) {
     memory = by_rules(call, target);
   }

@@ -12,6 +12,7 @@
 #include "passes/plan/step_graph.h"
 #include "passes/sizes/kernel_rules.h"
 #include "passes/sizes/target.h"
+#include "runtime/backend_state.h"
 
 namespace recals {
 
@@ -40,7 +41,6 @@ struct KernelMemory {
 /// What a dry run knew of its kernels.
 struct KernelFacts {
   plan::ScratchFacts scratch;
-  std::vector<std::string> other_layouts; ///< ops that return another layout here than on meta, each once
   std::vector<CallSpec> unmeasured; ///< distinct calls that can be measured and are not yet
 };
 
@@ -50,15 +50,17 @@ class KernelMemories {
   /// `measured`: go by the table of call_memory.h where the CPU is the target.
   explicit KernelMemories(bool measured) : measured_(measured) {}
 
-  KernelMemory of(const KernelCall& call, const Target& target);
+  /// `work`: what work_of says of the call.
+  KernelMemory of(const KernelCall& call, const Work& work, const Target& target);
   KernelFacts finish() {
     return std::move(facts_);
   }
 
  private:
-  std::optional<KernelMemory> from_table(const KernelCall& call, const Target& target);
+  std::optional<KernelMemory> from_table(const KernelCall& call, const Work& work, const Target& target);
 
   const bool measured_;
+  const Checksum switches_ = BackendState::current().checksum(); ///< nothing changes them during a dry run
   KernelFacts facts_;
   std::unordered_set<CallKey, CallKeyHash> missing_;
 };

@@ -61,8 +61,9 @@ struct KernelContext : public at::ObserverContext {
 
 /// Note [Sums of gradients]
 /// Where two gradients meet, the engine adds the second to the first in place if nobody else holds that one. What torch
-/// takes for a subclass of tensors, meta tensors among them, it adds out of place. So here such a sum is made in place, by the engine's own
-/// condition (can_accumulate_inplace of torch/csrc/autograd/input_buffer.cpp), in which one holder more is this call.
+/// takes for a subclass of tensors, meta tensors among them, it adds out of place. So here such a sum is made in place, by
+/// the engine's own condition (can_accumulate_inplace of torch/csrc/autograd/input_buffer.cpp), in which one holder more is
+/// this call.
 bool is_made_in_place(const at::RecordFunction& function) {
   if (c10::GradMode::is_enabled() || function.operator_name() != c10::OperatorName("aten::add", "Tensor")) {
     return false;
@@ -499,7 +500,8 @@ void Recorder::kernel_ran(const KernelCall& call) {
   }
   const int device = device_of(call);
   const auto& target = targets_[device];
-  const auto memory = kernel_memories_.of(call, target);
+  const auto work = work_of(call);
+  const auto memory = kernel_memories_.of(call, work, target);
   const auto results = tensors_in(call.outputs);
   for (size_t i = 0; i < std::min(results.size(), memory.results.size()); ++i) {
     if (results[i].defined() && results[i].has_storage()) {
@@ -520,7 +522,7 @@ void Recorder::kernel_ran(const KernelCall& call) {
       result_.step.backward.push_back(event);
     }
   }
-  const double seconds = seconds_of(work_of(call), target.cost_model);
+  const double seconds = seconds_of(work, target.cost_model);
   ledger_.add_seconds(seconds);
   if (after_forward_) {
     result_.step.backward_seconds += seconds;

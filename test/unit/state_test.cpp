@@ -191,8 +191,10 @@ TEST(BackendState, AGuardSetsItAndPutsTheOuterStateBack) {
   at::set_num_threads(threads + 1);
   const auto other = BackendState::current();
   EXPECT_FALSE(other == usual);
+  EXPECT_FALSE(other.checksum() == usual.checksum());
   usual.set();
   EXPECT_TRUE(BackendState::current() == usual);
+  EXPECT_TRUE(BackendState::current().checksum() == usual.checksum());
   EXPECT_TRUE(context.userEnabledMkldnn());
   EXPECT_EQ(at::get_num_threads(), threads);
   {
