@@ -309,12 +309,13 @@ const std::optional<Descent::Point>& Descent::anchor(int range) {
   return at->second;
 }
 
-/// The range of the last anchor; 0: there is none.
+/// The range of the last anchor, as they are there down to some range; 0: there is none.
 int Descent::last_range() {
   if (last_range_ < 0) {
-    last_range_ = range_of(std::max<int64_t>(floor_, 1));
-    while (last_range_ > 0 && !anchor(last_range_)) {
-      --last_range_;
+    last_range_ = 0;
+    for (int none = range_of(std::max<int64_t>(floor_, 1)) + 1; none - last_range_ > 1;) {
+      const int middle = last_range_ + (none - last_range_) / 2;
+      (anchor(middle) ? last_range_ : none) = middle;
     }
   }
   return last_range_;

@@ -20,7 +20,7 @@ struct SearchOptions {
   int64_t most_work_per_storage = 3'000;
   /// Steps with more choices to make are not walked down level by level (Note [Anchors]), and their equal blocks are
   /// planned once (Note [Repeats]).
-  size_t most_chained = 800;
+  size_t most_chained = 150;
   /// Steps with at most so many choices to make are searched for all budgets at once (Note [Small steps]).
   size_t most_archived = kSmall;
   /// Of these, those with at most so many sets of choices have all of them tried.

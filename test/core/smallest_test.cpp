@@ -100,7 +100,7 @@ SearchOptions with_little_effort() {
 
 /// A step of more than SearchOptions::most_chained storages.
 TEST(Smallest, IsOneNumberForLargeSteps) {
-  const StepGraph graph = transformer({48, 256, 64, 512, true, -1});
+  const StepGraph graph = transformer({16, 256, 64, 512, true, -1});
   const StepIndex index(graph);
   ASSERT_GT(Options(index).storages.size(), SearchOptions().most_chained);
   const std::vector<Choice> end = frontier(index, 0).back();
