@@ -52,6 +52,35 @@ std::string in_place(const std::string& twin) {
   return !op.empty() && out_of_place(op) == twin ? op : "";
 }
 
+namespace {
+
+const std::string kLayout = ".layout";
+
+/// What reads the twin's result reads it through as_strided. Note [Views that are written]
+const Value* read_in_layout(Graph& graph, Node* twin, const Written& written) {
+  const torch::jit::WithInsertPoint after(twin->next());
+  auto* result = twin->output();
+  auto* layout = graph.create(
+      c10::Symbol::fromQualString("aten::as_strided"),
+      {result, graph.insertConstant(written.sizes), graph.insertConstant(written.strides), graph.insertConstant({})});
+  graph.insertNode(layout)->copyMetadata(twin);
+  layout->output()->setType(c10::TensorType::get())->setDebugName(result->debugName() + kLayout);
+  result->replaceAllUsesAfterNodeWith(layout, layout->output());
+  return layout->output();
+}
+
+/// The node that `read_in_layout` has made for a value, if it has.
+Node* layout_of(const Value* value) {
+  for (const auto& use : value->uses()) {
+    if (use.user->outputs().size() == 1 && use.user->output()->debugName() == value->debugName() + kLayout) {
+      return use.user;
+    }
+  }
+  return nullptr;
+}
+
+} // namespace
+
 bool put_in_place(Graph& graph, const std::unordered_set<std::string>& names) {
   bool changed = false;
   std::vector<Node*> nodes(graph.nodes().begin(), graph.nodes().end());
@@ -61,8 +90,12 @@ bool put_in_place(Graph& graph, const std::unordered_set<std::string>& names) {
     }
     const auto op = in_place(node->kind().toQualString());
     if (!op.empty()) {
-      node->replaceWithNewSymbol(c10::Symbol::fromQualString(op));
+      auto* written = node->replaceWithNewSymbol(c10::Symbol::fromQualString(op))->output();
       node->destroy();
+      if (auto* layout = layout_of(written)) {
+        layout->output()->replaceAllUsesWith(written);
+        layout->destroy();
+      }
       changed = true;
     }
   }
@@ -71,7 +104,7 @@ bool put_in_place(Graph& graph, const std::unordered_set<std::string>& names) {
 
 std::unordered_set<std::string> functionalise(
     Graph& graph,
-    const std::unordered_set<Node*>& candidates,
+    const Candidates& candidates,
     StorageOf storage_of,
     const std::unordered_set<const void*>& external) {
   auto used_after = [](const Value* value, const Node* node) {
@@ -86,7 +119,8 @@ std::unordered_set<std::string> functionalise(
   std::unordered_set<std::string> names;
   std::vector<Node*> nodes(graph.nodes().begin(), graph.nodes().end());
   for (auto* node : nodes) {
-    if (candidates.count(node) == 0) {
+    const auto candidate = candidates.find(node);
+    if (candidate == candidates.end()) {
       continue;
     }
     const void* storage = storage_of.at(node->input(0));
@@ -108,6 +142,10 @@ std::unordered_set<std::string> functionalise(
     storage_of[twin->output()] = storage;
     node->destroy();
     names.insert(twin->output()->debugName());
+    if (candidate->second.view) {
+      aliases.push_back(read_in_layout(graph, twin, candidate->second));
+      storage_of[aliases.back()] = storage;
+    }
   }
   return names;
 }

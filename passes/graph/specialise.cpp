@@ -1001,7 +1001,9 @@ class Specialiser {
     }
     follow_written_constants(source, arguments, node);
     if (has_safe_twin(node, arguments, results)) {
-      candidates_.insert(node);
+      const auto& written = arguments[0].toTensor();
+      candidates_[node] = {
+          written.is_view() && written.requires_grad(), written.sizes().vec(), written.strides().vec()};
     }
   }
 
@@ -1079,6 +1081,11 @@ class Specialiser {
         return false;
       }
     }
+    // Note [Views that are written]
+    const auto& written = arguments[0].toTensor();
+    if (written.is_view() && written.requires_grad() && !(written.is_contiguous() && written._base().is_contiguous())) {
+      return false;
+    }
     auto* twin = out_->create(c10::Symbol::fromQualString(twin_name), node->inputs(), 1);
     twin->output()->setType(c10::TensorType::get());
     bool same = false;
@@ -1146,7 +1153,7 @@ class Specialiser {
   std::unordered_map<const c10::GeneratorImpl*, Value*> generators_; ///< that attributes hold
   StorageOf storage_of_;
   std::unordered_set<const void*> external_;
-  std::unordered_set<Node*> candidates_;
+  Candidates candidates_;
   std::unordered_map<const c10::TensorImpl*, const Node*> origins_; ///< of constants
   bool goes_through_dicts_ = false;
   std::vector<at::Tensor> alive_; ///< so that no TensorImpl or StorageImpl is reused while maps are keyed by them

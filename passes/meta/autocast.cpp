@@ -282,6 +282,14 @@ at::Tensor AutocastOnMeta::lowered(const at::Tensor& tensor) {
   return casts ? cast(tensor, autocast::get_autocast_dtype(device), device) : tensor;
 }
 
+std::vector<at::Tensor> AutocastOnMeta::cached() {
+  std::vector<at::Tensor> casts;
+  for (const auto& [parameter, pair] : scope->casts) {
+    casts.push_back(pair.second);
+  }
+  return casts;
+}
+
 void AutocastOnMeta::leave_block() {
   scope->casts.clear();
   for (const auto device : kDevices) {

@@ -7,6 +7,7 @@
 /// autocast is enabled for it in this thread at that moment. As in torch, casts of parameters are cached.
 
 #include <array>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -24,6 +25,9 @@ class AutocastOnMeta {
   /// For what stands in for an op that autocast computes in lower precision: an argument of it, cast if the scope of this
   /// thread casts.
   static at::Tensor lowered(const at::Tensor& tensor);
+
+  /// Casts of parameters, which stay until the block is left.
+  static std::vector<at::Tensor> cached();
 
   /// What leaving the autocast block does: cached casts go, and nothing casts until the scope ends.
   void leave_block();

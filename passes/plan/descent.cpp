@@ -257,14 +257,15 @@ Descent::Point Descent::lowest_from_anchor() {
   const int range = last_range();
   Point lowest = range > 0 ? *anchor(range) : plain_;
   constexpr double least_share = 0.006;
-  int most_hot = 4; // attempts that take long: about what it costs to plan for a budget
+  int most_hot = 4; // searches that take long: about what it costs to plan for a budget
+  const size_t attempts = hot_attempts(1, 2);
   double share = 0.02;
   bool grows = true;
   while (share > least_share && lowest.peak > floor_ && most_hot > 0) {
     const int64_t level = std::max(static_cast<int64_t>(static_cast<double>(lowest.peak) * (1 - share)), floor_);
     std::optional<Point> lower = reach(lowest, level, grows);
     if (!lower) {
-      lower = reach_hot(lowest, level, 1, 0);
+      lower = reach_hot(lowest, level, attempts, attempts - 1);
       --most_hot;
     }
     grows = grows && lower;
@@ -447,8 +448,13 @@ State Descent::best_from_starts(const Effort& each, int most_starts) {
 
 /// Annealing, hot, answers whether a peak can be had at all.
 std::optional<Descent::Point> Descent::reach_hot(const Point& from, int64_t level) {
+  return reach_hot(from, level, hot_attempts(3, 12), 2);
+}
+
+/// More of them in small steps, where one takes less.
+size_t Descent::hot_attempts(size_t least, size_t most) const {
   const int64_t tries = std::max<int64_t>(effort(0.4, 0.1).tries, 1);
-  return reach_hot(from, level, std::clamp<size_t>(50000 / static_cast<size_t>(tries), 3, 12), 2);
+  return std::clamp<size_t>(50000 / static_cast<size_t>(tries), least, most);
 }
 
 /// Attempts begin in turn at `from` and at the best starting points.

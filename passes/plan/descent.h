@@ -84,6 +84,7 @@ class Descent {
   std::optional<Point> reach(const Point& from, int64_t level, bool anew);
   std::optional<Point> reach_hot(const Point& from, int64_t level);
   std::optional<Point> reach_hot(const Point& from, int64_t level, size_t attempts, size_t most_starts);
+  size_t hot_attempts(size_t least, size_t most) const;
   State best_from_starts(const Effort& each, int most_starts);
   std::vector<State> starts(int64_t work, bool polish);
   Effort effort(double share_of_tries, double share_of_work) const;

@@ -381,7 +381,7 @@ int IncrementalSimulator::forward_end(int storage) const {
   if (index_.stays[storage]) {
     return moments_;
   }
-  int end = index_.last_read[storage] + 1;
+  int end = index_.freed_at[storage] + 1;
   switch (choices_[storage].fate) {
     case Fate::Recompute:
       break;

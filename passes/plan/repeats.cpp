@@ -140,6 +140,7 @@ std::optional<Shortened> Shortened::make(const StepIndex& index, const Repeat& r
       storage.producer = n < first ? n : n - left_out;
       storage.recomputable = index.recomputable[*s] != 0;
       storage.pinned = index.stays[*s] != 0;
+      storage.held_in_forward = index.freed_at[*s] > index.last_read[*s];
       storage.policy = index.policy[*s];
       storage.packs = index.packs[*s];
       graph.storages.push_back(std::move(storage));

@@ -142,7 +142,7 @@ bool Simulator::forward() {
       }
     }
     for (const int* s = index_.saved_first.begin(n); s != index_.saved_first.end(n); ++s) {
-      if (pack_[*s] && index_.last_read[*s] < n) {
+      if (pack_[*s] && index_.freed_at[*s] < n) {
         gone(*s);
       }
     }

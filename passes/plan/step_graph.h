@@ -62,6 +62,8 @@ struct Storage {
   bool recomputable = true;
   /// Held until the end of the step by something that is no slot (an unknown autograd node, say).
   bool pinned = false;
+  /// Held until the forward ends, whatever its fate: a cast of a weight, which is in autocast's cache.
+  bool held_in_forward = false;
   Policy policy = Policy::None;
   int pin = -1; ///< index into StepGraph::pins, the one that `policy` comes from; -1 none
   /// Forms that Fate::Pack can choose from. They count only for a storage that has a slot and is neither output nor

@@ -84,7 +84,8 @@ StepIndex::StepIndex(const StepGraph& graph)
   std::vector<std::vector<int>> dying_at(nodes);
   std::vector<std::vector<int>> saved_first_at(nodes);
   for (int s = 0; s < storages; ++s) {
-    dying_at[last_read[s]].push_back(s);
+    freed_at.push_back(graph.storages[s].held_in_forward ? nodes - 1 : last_read[s]);
+    dying_at[freed_at[s]].push_back(s);
     if (!packs[s].empty()) {
       saved_first_at[first_save[s]].push_back(s);
     }

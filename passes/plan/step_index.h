@@ -40,6 +40,7 @@ struct StepIndex {
   std::vector<int> device;
   std::vector<int> producer;
   std::vector<int> last_read; ///< the forward node after which nothing of the forward needs it
+  std::vector<int> freed_at; ///< the forward node at whose end it goes if it is dropped: last_read, or the last node
   std::vector<int> slots; ///< how many
   std::vector<int> first_save; ///< the first node that saves it; -1 without slots
   std::vector<uint8_t> stays; ///< output or pinned: never freed
@@ -52,7 +53,7 @@ struct StepIndex {
   // Per node.
   Lists reads; ///< each storage once
   Lists writes;
-  Lists dying; ///< storages whose last_read is this node
+  Lists dying; ///< storages whose freed_at is this node
   Lists saved_first; ///< storages that have packs and whose first_save is this node
   Lists recipe_needs; ///< storages of the recipe; empty: there is none
   Lists recipe_reads; ///< those that `reads` lacks

@@ -7,6 +7,7 @@
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include "passes/meta/autocast.h"
 #include "passes/meta/in_place_sums.h"
 #include "passes/sizes/zeros.h"
 #include "runtime/op_rules.h"
@@ -600,6 +601,13 @@ void Recorder::forward_ends(const std::vector<at::Tensor>& outputs) {
     const auto* block = output.defined() && output.has_storage() ? block_of(output.storage()) : nullptr;
     if (block != nullptr && blocks_.count(block->id) != 0) {
       step.storages[storage_of(block->id)].output = true;
+    }
+  }
+  for (const auto& cast : AutocastOnMeta::cached()) {
+    const auto* block = block_of(cast.storage());
+    const auto known = block == nullptr ? blocks_.end() : blocks_.find(block->id);
+    if (known != blocks_.end() && known->second.storage >= 0) {
+      step.storages[known->second.storage].held_in_forward = true;
     }
   }
   std::vector<bool> has_slot(step.storages.size(), false);

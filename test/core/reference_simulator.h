@@ -160,6 +160,9 @@ class ReferenceSimulator {
       return true;
     }
     if (!in_backward_) {
+      if (storage.held_in_forward && now_ + 1 < static_cast<int>(graph_.nodes.size())) {
+        return true;
+      }
       for (int n = now_ + 1; n < static_cast<int>(graph_.nodes.size()); ++n) {
         const std::vector<int>& list = graph_.nodes[n].reads;
         if (std::find(list.begin(), list.end(), s) != list.end() || (packed(s) && first_save(s) == n)) {

@@ -158,6 +158,7 @@ inline StepGraph anything(uint64_t seed) {
     storage.output = chance(random, 5);
     storage.pinned = chance(random, 5);
     storage.recomputable = !chance(random, 8);
+    storage.held_in_forward = storage.bytes % 11 == 1;
     for (int i = chance(random, 40) ? static_cast<int>(draw(random, 1, 2)) : 0; i > 0; --i) {
       Pack pack;
       pack.kind = "half " + std::to_string(i);

@@ -52,10 +52,10 @@ def features(rows: int = 128, width: int = 24, seed: int = 0) -> Tensor:
     return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
 
 
-def smallest_budget(scripted: torch.jit.ScriptModule, inputs: tuple[Any, ...]) -> dict[str, int]:
+def smallest_budget(scripted: torch.jit.ScriptModule, inputs: tuple[Any, ...], **how: Any) -> dict[str, int]:
     """The smallest feasible budget, as the error of an impossible one tells it."""
     try:
-        recals.optimize(scripted, inputs, 1)
+        recals.optimize(scripted, inputs, 1, **how)
     except recals.BudgetError as error:
         return error.smallest
     raise AssertionError("a budget of one byte was accepted")

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -271,11 +272,12 @@ def test_estimate_of_a_restored_module_is_that_of_its_plain_form() -> None:
 def test_budget_holds_from_loose_to_tight(name: str, record_property: Callable[[str, object], None]) -> None:
     """From the plain peak down to the smallest feasible budget: never above it, and never rising as it shrinks."""
     workload = models.build(name, "small")
-    inputs, _ = workload.make_batch(0)
+    inputs, targets = workload.make_batch(0)
     trainee = training.plain(workload)
     trainee.gradients(0)()
     plain_peak = training.measured_peak(trainee.gradients(1))
-    smallest = smallest_budget(torch.jit.script(copy.deepcopy(workload.module)), inputs)["cpu"]
+    scripted = torch.jit.script(copy.deepcopy(workload.module))
+    smallest = smallest_budget(scripted, inputs, loss=lambda output: workload.loss(output, targets))["cpu"]
     assert smallest < plain_peak
     budgets = [smallest + (plain_peak - smallest) * part // 6 for part in range(6, -1, -1)]
     peaks = []
@@ -493,3 +495,25 @@ def test_dropping_the_module_releases_everything() -> None:
         del budgeted, module
         gc.collect()
         assert memory.live.get("cpu", 0) <= MIB // 100
+
+
+def test_the_planner_knows_what_autocasts_cache_holds() -> None:
+    """Casts of weights stay until the forward ends, whether their slots are dropped or not."""
+    torch.manual_seed(0)
+    image = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU()]
+    linears = [layer for inside in (16, 512, 512) for layer in (nn.Linear(inside, 512), nn.ReLU())]
+    net = nn.Sequential(*image, nn.AdaptiveAvgPool2d(1), nn.Flatten(), *linears, nn.Linear(512, 512))
+    module, x = torch.jit.script(net), torch.randn(4, 3, 32, 32)
+    with torch.autocast("cpu", torch.bfloat16), warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # plans that take more when they are run dry say so
+        budgeted = recals.optimize(module, (x,), "60%")
+    (line,) = recals.plan_of(budgeted)["devices"]
+
+    def run() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = budgeted(x)
+        y.float().square().mean().backward()
+
+    training.prepare_gradients(budgeted)
+    run()
+    assert training.measured_peak(run) <= line["budget"]

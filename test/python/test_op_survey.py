@@ -12,7 +12,6 @@ import torch
 REFUSED: dict[str, str] = {
     "_unsafe_masked_index": "called by compilers alone",
     "_unsafe_masked_index_put_accumulate": "called by compilers alone",
-    "masked_fill": "a number as a tensor, where torch's form for shapes calls itself without end",
     "index_put": "the derivative by the values picks what a mask says",
     "masked_select": "its shape is data",
     "narrow": "a start that is a tensor",
