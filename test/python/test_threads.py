@@ -19,7 +19,7 @@ import recals
 import recals.passes
 import torch
 import torch.nn.functional as F
-from support import features, net, recomputed_nodes, resident, rewrite, scalar, twins
+from support import features, recomputed_nodes, resident, rewrite, scalar, twins
 from torch import Tensor, nn
 from training import cloned, differing, differing_gradients, named_gradients, prepare_gradients, zero_gradients
 
