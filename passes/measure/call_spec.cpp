@@ -1,5 +1,6 @@
 #include "passes/measure/call_spec.h"
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 
@@ -82,9 +83,13 @@ bool add(KeyText& text, const c10::IValue& value) {
   return true;
 }
 
-/// Does the op have a CPU kernel of its own, which autograd calls the same way with and without gradients?
+/// Does the op have a CPU kernel of its own, which autograd calls the same way with and without gradients? Forms that write
+/// into given outputs are called below autograd alone, which refuses them.
 bool ignores_gradients(const c10::OperatorHandle& op) {
-  return !op.schema().is_mutable() && op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  const auto& arguments = op.schema().arguments();
+  const bool into_outputs =
+      std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) { return argument.is_out(); });
+  return into_outputs || (!op.schema().is_mutable() && op.hasKernelForDispatchKey(c10::DispatchKey::CPU));
 }
 
 /// Adds the tensors of a call.

@@ -269,6 +269,12 @@ int64_t in_float(const KernelCall& call) {
       : output->numel() * static_cast<int64_t>(sizeof(float));
 }
 
+/// Works on a copy with one element after the other.
+int64_t contiguous_copy(const KernelCall& call) {
+  const auto* input = defined(call.inputs, 0);
+  return input == nullptr || input->is_contiguous() ? 0 : nbytes(input);
+}
+
 /// A copy across rows and columns goes through a block of 60 by 60.
 int64_t transposed_block(const KernelCall& call) {
   const auto* to = defined(call.inputs, 0);
@@ -319,6 +325,8 @@ const std::unordered_map<std::string, Rule>& rules() {
       {"aten::ge", &mixed_dtypes},
       {"aten::logsumexp", &input_and_output},
       {"aten::kthvalue", &selection},
+      {"aten::median", &contiguous_copy},
+      {"aten::nanmedian", &contiguous_copy},
       {"aten::_euclidean_dist", &euclidean_distance},
       {"aten::linalg_matrix_exp", &matrix_exponential},
       {"aten::linalg_eig", &eigenvalues},

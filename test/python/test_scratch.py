@@ -68,7 +68,20 @@ class SmallImages(nn.Module):
         return self.conv(x).square().mean()
 
 
+class StridedMedian(nn.Module):
+    """Written into outputs that the op has made: a form that autograd refuses. It works on a contiguous copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(64, 96, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        large = torch.exp(x)
+        return torch.median(self.table.select(-1, 0), 1, keepdim=True)[0].mean() + large.sum()
+
+
 CASES = {
+    "strided median": (StridedMedian, lambda: torch.randn(64, 400)),
     "double convolution": (DoubleConvolution, lambda: torch.randn(4, 16, 24, 24, dtype=torch.double)),
     "permuted gelu": (PermutedGelu, lambda: torch.randn(32, 40, 64)),
     "depthwise in bf16": (
