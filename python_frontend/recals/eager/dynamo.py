@@ -1,0 +1,53 @@
+"""What is asked of torch's dynamo, and how it is asked on each version of torch."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+_WANTED: dict[str, Any] = {
+    "allow_rnn": True,  # torch.nn.LSTM and its like are ops of ATen
+    "specialize_float": True,  # else a drop rate that changes becomes a tensor
+    "optimize_ddp": False,  # DDP's buckets would cut the graph
+    "recompile_limit": 256,  # past it, torch runs plain without a word
+    "accumulated_recompile_limit": 4096,
+    "fail_on_recompile_limit_hit": True,
+    "suppress_errors": False,
+}
+
+
+def settings() -> AbstractContextManager[Any]:
+    """How models are compiled here: limits are higher than torch's, and reaching one is an error."""
+    config = torch._dynamo.config
+    patch: AbstractContextManager[Any] = config.patch(
+        {name: _WANTED[name] for name in _WANTED if hasattr(config, name)}
+    )
+    return patch
+
+
+def fresh(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with code of its own: dynamo counts what it has compiled by the code, and compares backends there."""
+    assert isinstance(function, types.FunctionType)
+    copy = types.FunctionType(
+        function.__code__.replace(),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def reached_its_limit(error: BaseException) -> bool:
+    """Whether dynamo has compiled as often as it may."""
+    return type(error).__name__ in ("FailOnRecompileLimitHit", "RecompileLimitExceeded")
+
+
+def is_dynamos_own(error: BaseException) -> bool:
+    """Whether dynamo itself failed, rather than the user's code in it."""
+    return isinstance(error, torch._dynamo.exc.TorchDynamoException)

@@ -1,0 +1,119 @@
+"""One graph of dynamo: what it is called with decides which of its plans runs."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any, Protocol
+
+import torch
+from torch import fx
+
+from recals._errors import RecalsError
+from recals._load import _C
+from recals.arguments import Budget
+from recals.eager.loss_part import split_loss
+from recals.eager.places import Place, place_in
+from recals.eager.refusals import refusals
+from recals.eager.settings import Settings
+from recals.eager.steps import CapturedStep, PlannedStep
+
+_PLANNING = threading.RLock()
+"""One plan at a time: the passes work on types that modules share."""
+
+
+class Owner(Protocol):
+    """Whose step the graphs are."""
+
+    settings: Settings
+
+    def begins(self, graph: CapturedGraph, signature: str, known: bool) -> bool:
+        """Says that a graph is called. False: it is to run plain. May raise RecalsError."""
+
+    def budget_of(self, graph: CapturedGraph) -> Budget:
+        """For the plan of a graph that is called now, for the first time with these inputs."""
+
+    def one_scalar_is_loss(self, graph: CapturedGraph) -> bool:
+        """Whether the only number among the results of a graph that is called now is the loss."""
+
+    def planned(self, graph: CapturedGraph, step: PlannedStep) -> None:
+        """Says that a plan was made."""
+
+    def runs(self, graph: CapturedGraph) -> None:
+        """Says that a graph is about to run. May raise, so that it does not."""
+
+    def cannot_plan(self, text: str) -> None:
+        """A graph will run plain: warns, or raises RecalsError."""
+
+    def gradient_came(self) -> None:
+        """A result that was to have no gradient has got one."""
+
+
+def _break_of(graph_module: fx.GraphModule) -> tuple[str, Place] | None:
+    reason = getattr(graph_module, "compile_subgraph_reason", None)
+    if reason is None or not reason.graph_break:
+        return None
+    frames = [(frame.filename, frame.lineno or 0) for frame in reason.user_stack]
+    return str(reason.reason).strip().splitlines()[0], place_in(frames)
+
+
+class CapturedGraph:
+    """What dynamo calls in the place of a graph."""
+
+    def __init__(self, graph_module: fx.GraphModule, owner: Owner) -> None:
+        self._owner = owner
+        self.breaks = _break_of(graph_module)
+        """Why and where the graph ends before the model does."""
+        self._plain, self._loss = split_loss(graph_module)
+        self._refusal = next(refusals(self._plain), None)
+        self.plans: OrderedDict[str, PlannedStep | None] = OrderedDict()
+        """By signature; None: it runs plain."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return self._plain.forward(*arguments)
+        step = self._step_for(arguments)
+        self._owner.runs(self)
+        return self._plain.forward(*arguments) if step is None else step(*arguments)
+
+    def _step_for(self, arguments: tuple[Any, ...]) -> PlannedStep | None:
+        signature = _C.step_text(arguments)
+        known = signature in self.plans
+        if not self._owner.begins(self, signature, known):
+            return None
+        with _PLANNING:
+            if signature not in self.plans:
+                self.plans[signature] = self._make(arguments)
+                while len(self.plans) > self._owner.settings.max_plans:
+                    self.plans.popitem(last=False)
+            self.plans.move_to_end(signature)
+            return self.plans[signature]
+
+    def forget(self) -> None:
+        """All plans, so that they are made anew."""
+        with _PLANNING:
+            self.plans.clear()
+
+    def _make(self, arguments: tuple[Any, ...]) -> PlannedStep | None:
+        if self._refusal is not None:
+            self._refuse(str(self._refusal))
+            return None
+        settings = self._owner.settings
+        one_scalar = self._owner.one_scalar_is_loss(self)
+        try:
+            captured = CapturedStep(self._plain, arguments)
+            if not captured.parts.differentiable:
+                return None  # nothing to train in it, so nothing is saved for a backward
+            loss = captured.loss(self._loss, arguments, one_scalar)
+            analysed = _C.analyse(captured.module, "forward", captured.inputs(arguments), settings.analysis(loss))
+        except (RecalsError, RuntimeError, NotImplementedError, AssertionError) as error:
+            self._refuse(str(error))
+            return None
+        unreached = captured.without_gradient(self._loss, one_scalar)
+        budget = self._owner.budget_of(self)
+        step = PlannedStep(captured, analysed, settings, budget, unreached, self._owner.gradient_came)
+        self._owner.planned(self, step)
+        return step
+
+    def _refuse(self, why: str) -> None:
+        self._owner.cannot_plan(why.removeprefix("recals: ").splitlines()[0])

@@ -1,0 +1,112 @@
+"""A captured graph, analysed and planned for the inputs of one call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from recals._load import _C
+from recals.arguments import Budget
+from recals.eager.aten import aten_of
+from recals.eager.importer import Imported, Input, imported
+from recals.eager.loss_part import LossPart
+from recals.eager.regions import without_regions
+from recals.eager.settings import Settings
+from recals.loss import Loss
+
+
+class CapturedStep:
+    """A graph as a module of TorchScript, and its inputs: what the passes take."""
+
+    def __init__(self, graph_module: fx.GraphModule, arguments: tuple[Any, ...]) -> None:
+        """Raises RecalsError, or anything that torch's tracing raises, if the graph cannot be captured."""
+        self.parts: Imported = imported(*aten_of(without_regions(graph_module), arguments))
+        self.places = [number for number, value in enumerate(arguments) if isinstance(value, Tensor)]
+        self.module: torch._C.ScriptModule = _C.module_of(self.parts.graph)
+
+    def inputs(self, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """Of `module`, for the inputs of a call."""
+        return (*(arguments[place] for place in self.places), *self.parts.constants)
+
+    def loss(self, part: LossPart | None, arguments: tuple[Any, ...], one_scalar: bool) -> Loss | None:
+        """The loss as a function of the results of `module`. Without `part` it is the only number among the results, if
+        `one_scalar` asks for it."""
+        if part is not None:
+            results = self.parts.results
+            if all(results[number] is not None for number in part.outputs):
+                return part.of(arguments, lambda number: results[number] or 0)
+            return None
+        if one_scalar and len(self.parts.scalars) == 1:
+            (scalar,) = self.parts.scalars
+            return lambda results: results[scalar]
+        return None
+
+    def without_gradient(self, part: LossPart | None, one_scalar: bool) -> list[int]:
+        """The results that the loss of `loss` does not reach, although they could be differentiated."""
+        reached = set(self.parts.differentiable)
+        if part is not None:
+            reached = {self.parts.results[number] or 0 for number in part.outputs}
+        elif one_scalar and len(self.parts.scalars) == 1:
+            reached = set(self.parts.scalars)
+        return [number for number in self.parts.differentiable if number not in reached]
+
+
+class PlannedStep:
+    """A captured step with a plan. Called with the inputs of the graph, it gives the outputs of the graph."""
+
+    def __init__(
+        self,
+        captured: CapturedStep,
+        analysed: Any,
+        settings: Settings,
+        budget: Budget,
+        unreached: list[int],
+        on_gradient: Callable[[], None],
+    ) -> None:
+        """`unreached`: results that the plan gives no gradient; `on_gradient` is called if one gets some all the same.
+        Raises BudgetError."""
+        self._captured = captured
+        self._settings = settings
+        self._unreached = unreached
+        self._on_gradient = on_gradient
+        self.analysed: Any = analysed
+        self.most: dict[str, int] = {}
+        """By device: what a plan may hold at most, because another step that this graph belongs to needs the rest."""
+        self.plan_again(budget)
+
+    def plan_again(self, budget: Budget) -> None:
+        """Makes another plan of the same step."""
+        planned = self._settings.plan(self.analysed, budget)
+        self.plan: dict[str, Any] = json.loads(planned.plan())
+        self.warnings: list[str] = list(planned.warnings)
+        self._module = _C.lower(planned, None)
+        self._forward = self._module._get_method("forward")
+
+    def settle(self) -> None:
+        """No other plan will be made: what only that needs goes."""
+        self.analysed = None
+
+    def bytes(self, what: str) -> dict[str, int]:
+        """Of each device: "peak", "held", "plain_peak", "plain_held" or "budget"."""
+        return {device["name"]: int(device[what]) for device in self.plan["devices"]}
+
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
+        parts, places = self._captured.parts, self._captured.places
+        results = self._forward(*(arguments[place] for place in places), *parts.constants)
+        for number in self._unreached:
+            results[number].register_hook(self._hook)
+        return tuple(
+            results[number]
+            if number is not None
+            else arguments[places[other.number]]
+            if isinstance(other, Input)
+            else other
+            for number, other in zip(parts.results, parts.others, strict=True)
+        )
+
+    def _hook(self, gradient: Tensor) -> None:
+        self._on_gradient()
