@@ -37,9 +37,41 @@ void place(
   }
 }
 
+template <typename T>
+std::weak_ptr<T> weak(const std::shared_ptr<T>& pointer) {
+  return pointer;
+}
+
+template <typename T>
+c10::weak_intrusive_ptr<T> weak(const c10::intrusive_ptr<T>& pointer) {
+  return c10::weak_intrusive_ptr<T>(pointer);
+}
+
+/// How many ops have taken a tensor, as autograd counts them, since this was made. Holds neither of them.
+class Consumers {
+ public:
+  explicit Consumers(const at::Tensor& tensor)
+      : tensor_(tensor.getIntrusivePtr()), node_(weak(tensor.grad_fn())), before_(count()) {}
+
+  size_t since() const {
+    const auto now = count();
+    return now > before_ ? now - before_ : 0;
+  }
+
+ private:
+  size_t count() const {
+    return static_cast<size_t>(node_.use_count()) - (tensor_.expired() ? 0 : 1);
+  }
+
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor_;
+  decltype(weak(std::declval<at::Tensor>().grad_fn())) node_; // shared or intrusive, which differs between torch's versions
+  size_t before_;
+};
+
 } // namespace
 
 void bind_graphs(py::module& m) {
+  py::class_<Consumers>(m, "Consumers").def(py::init<const at::Tensor&>()).def("since", &Consumers::since);
   m.def("module_of", &module_of);
   m.def("place", &place);
   // What a plan is made for: the inputs, and the autocast state and backend switches of this thread.

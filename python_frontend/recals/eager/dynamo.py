@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -9,8 +10,11 @@ from typing import Any
 
 import torch
 
+from recals.eager.places import place_in
+
 _WANTED: dict[str, Any] = {
     "allow_rnn": True,  # torch.nn.LSTM and its like are ops of ATen
+    "allow_unspec_int_on_nn_module": True,  # a counter of steps is not compiled anew in each of them
     "specialize_float": True,  # else a drop rate that changes becomes a tensor
     "optimize_ddp": False,  # DDP's buckets would cut the graph
     "recompile_limit": 256,  # past it, torch runs plain without a word
@@ -27,6 +31,27 @@ def settings() -> AbstractContextManager[Any]:
         {name: _WANTED[name] for name in _WANTED if hasattr(config, name)}
     )
     return patch
+
+
+_FRAME = re.compile(
+    r'frame skipped: \S+ \((?P<file>[^\s)]+) line (?P<line>\d+)\)|File "(?P<where>[^"]+)", line (?P<at>\d+)'
+)
+
+
+class Reasons:
+    """What dynamo could not capture since this was made, in words with their lines."""
+
+    def __init__(self) -> None:
+        self._before = set(torch._dynamo.utils.counters["unimplemented"])
+
+    def new(self) -> list[str]:
+        reasons = []
+        for text in torch._dynamo.utils.counters["unimplemented"]:
+            if text not in self._before:
+                found = _FRAME.search(text)
+                frame = found and (found["file"] or found["where"], int(found["line"] or found["at"]))
+                reasons.append(text.strip().splitlines()[0] + (str(place_in([frame])) if frame else ""))
+        return list(dict.fromkeys(reasons))
 
 
 def fresh(function: Callable[..., Any]) -> Callable[..., Any]:

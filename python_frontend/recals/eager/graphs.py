@@ -13,8 +13,10 @@ from recals._errors import RecalsError
 from recals._load import _C
 from recals.arguments import Budget
 from recals.eager.loss_part import split_loss
+from recals.eager.numbers import Numbers
 from recals.eager.places import Place, place_in
 from recals.eager.refusals import refusals
+from recals.eager.regions import without_checkpoints, without_idle_autocasts
 from recals.eager.settings import Settings
 from recals.eager.steps import CapturedStep, PlannedStep
 
@@ -64,20 +66,22 @@ class CapturedGraph:
         self._owner = owner
         self.breaks = _break_of(graph_module)
         """Why and where the graph ends before the model does."""
-        self._plain, self._loss = split_loss(graph_module)
-        self._refusal = next(refusals(self._plain), None)
+        self._plain, self._loss = split_loss(without_checkpoints(graph_module))
+        self._numbers: Numbers | None = None
         self.plans: OrderedDict[str, PlannedStep | None] = OrderedDict()
         """By signature; None: it runs plain."""
 
     def __call__(self, *arguments: Any) -> Any:
         if not torch.is_grad_enabled():
             return self._plain.forward(*arguments)
-        step = self._step_for(arguments)
+        if self._numbers is None:
+            self._numbers = Numbers(self._plain, arguments)
+        step = self._step_for(arguments, self._numbers)
         self._owner.runs(self)
-        return self._plain.forward(*arguments) if step is None else step(*arguments)
+        return self._plain.forward(*arguments) if step is None else self._numbers.put(arguments, step(*arguments))
 
-    def _step_for(self, arguments: tuple[Any, ...]) -> PlannedStep | None:
-        signature = _C.step_text(arguments)
+    def _step_for(self, arguments: tuple[Any, ...], numbers: Numbers) -> PlannedStep | None:
+        signature = _C.step_text(tuple(arguments[place] for place in numbers.read))
         known = signature in self.plans
         if not self._owner.begins(self, signature, known):
             return None
@@ -95,13 +99,14 @@ class CapturedGraph:
             self.plans.clear()
 
     def _make(self, arguments: tuple[Any, ...]) -> PlannedStep | None:
-        if self._refusal is not None:
-            self._refuse(str(self._refusal))
+        graph_module = without_idle_autocasts(self._plain)
+        for refusal in refusals(graph_module):
+            self._refuse(str(refusal))
             return None
         settings = self._owner.settings
         one_scalar = self._owner.one_scalar_is_loss(self)
         try:
-            captured = CapturedStep(self._plain, arguments)
+            captured = CapturedStep(graph_module, arguments)
             if not captured.parts.differentiable:
                 return None  # nothing to train in it, so nothing is saved for a backward
             loss = captured.loss(self._loss, arguments, one_scalar)
@@ -109,9 +114,9 @@ class CapturedGraph:
         except (RecalsError, RuntimeError, NotImplementedError, AssertionError) as error:
             self._refuse(str(error))
             return None
-        unreached = captured.without_gradient(self._loss, one_scalar)
+        reached = captured.reached(self._loss, one_scalar)
         budget = self._owner.budget_of(self)
-        step = PlannedStep(captured, analysed, settings, budget, unreached, self._owner.gradient_came)
+        step = PlannedStep(captured, analysed, settings, budget, reached, self._owner.gradient_came)
         self._owner.planned(self, step)
         return step
 

@@ -7,6 +7,7 @@ instances of a class. `torch.no_grad()` becomes a detach of every tensor that en
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,19 @@ class Imported:
     """The results that need a gradient."""
     scalars: list[int] = field(default_factory=list)
     """Those of them that are a single floating number."""
+    nodes: list[fx.Node] = field(default_factory=list)
+    """Of the FX graph, for every result."""
+
+    def behind(self, results: Iterable[int]) -> set[int]:
+        """The results that some other of `results` is computed from."""
+        found: set[fx.Node] = set()
+        todo = [source for number in results for source in self.nodes[number].all_input_nodes]
+        while todo:
+            node = todo.pop()
+            if node not in found:
+                found.add(node)
+                todo += node.all_input_nodes
+        return {number for number, node in enumerate(self.nodes) if node in found}
 
 
 @dataclass(frozen=True)
@@ -287,6 +301,7 @@ class _Importer:
                         imported.scalars.append(len(made))
                 imported.results.append(len(made))
                 imported.others.append(None)
+                imported.nodes.append(leaf)
                 made.append(self.values[leaf])
             elif isinstance(leaf, fx.Node) and leaf not in inputs:
                 raise ImportRefused(f"{leaf.target}{place_of(leaf)} returns a list of tensors from the graph")

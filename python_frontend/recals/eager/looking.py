@@ -11,6 +11,7 @@ from recals._errors import RecalsError
 from recals.eager import dynamo
 from recals.eager.loss_part import allow_mark, recals_loss, split_loss
 from recals.eager.refusals import refusals
+from recals.eager.regions import without_checkpoints, without_idle_autocasts
 from recals.eager.steps import CapturedStep
 from recals.loss import Loss
 
@@ -32,7 +33,8 @@ def _capture(graph_module: fx.GraphModule, arguments: tuple[Any, ...]) -> None:
             f"recals: the model does not become one graph: {str(reason.reason).strip().splitlines()[0]}. Only "
             "recals.optimize plans the graphs of such a model"
         )
-    plain, part = split_loss(graph_module)
+    plain, part = split_loss(without_checkpoints(graph_module))
+    plain = without_idle_autocasts(plain)
     for refusal in refusals(plain):
         raise RecalsError(f"recals: the model {refusal}, which cannot be planned")
     step = CapturedStep(plain, arguments)

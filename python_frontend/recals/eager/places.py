@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -25,13 +26,13 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _ROOT = re.compile(r"^[LG]\['[^']*'\](\.__self__)?")
 _MEMBER = re.compile(r"\.?_modules\['([^']*)'\]")
 _NOWHERE = Place("", 0, "")
-_TORCH = torch.__path__[0]
+_NOT_THE_USERS = (torch.__path__[0], str(Path(__file__).parent), str(Path(__file__).resolve().parent), "<")
 
 
 def place_in(frames: list[tuple[str, int]]) -> Place:
-    """The innermost of `frames` that is not torch's."""
+    """The innermost of `frames` that is neither torch's nor one of this package."""
     for file, line in reversed(frames):
-        if not file.startswith((_TORCH, "<")):
+        if not file.startswith(_NOT_THE_USERS):
             return Place(file, line, linecache.getline(file, line).strip())
     return _NOWHERE
 

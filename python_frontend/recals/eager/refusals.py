@@ -56,12 +56,14 @@ _HARMLESS = {
     "sym_not",
     "_sym_sqrt",
     "_check",
+    "_log_api_usage_once",  # says so at most once in a process
 }
 
 _IN_WORDS = {
     "autograd_function_apply": "calls an autograd.Function, whose backward a trace of its forward does not show",
     "_enter_autocast": "enters torch.autocast inside the model",
     "_exit_autocast": "leaves torch.autocast inside the model",
+    "_backend_from_string": "chooses attention kernels (sdpa_kernel) inside the model",
     "_sdpa_kernel": "chooses attention kernels (sdpa_kernel) inside the model",
     "_enter_inference_mode": "enters inference mode inside the model",
     "_get_data_attr": "reads tensor.data; write tensor.detach()",
@@ -136,6 +138,9 @@ def _kind(node: fx.Node) -> str:
 
 def refusals(graph_module: fx.GraphModule) -> Iterator[Refusal]:
     """What in a graph of dynamo is not known to be only ATen ops, in order."""
-    for node in graph_module.graph.nodes:
+    nodes = list(graph_module.graph.nodes)
+    for number, node in enumerate(nodes):
         if not _is_known(node):
-            yield Refusal(_kind(node), place_of(node))
+            # Entering a region has no line of its own; the op behind it has one.
+            places = (place_of(near) for near in [*nodes[number:], *reversed(nodes[:number])])
+            yield Refusal(_kind(node), next((place for place in places if place.file), Place("", 0, "")))

@@ -64,12 +64,17 @@ def _remove_idle_autocasts(graph: fx.Graph) -> None:
                 graph.erase_node(node)
 
 
-def without_regions(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """A graph of dynamo with such regions taken away; `graph_module` itself stays as it is."""
+def _copy(graph_module: fx.GraphModule) -> fx.Graph:
     graph = fx.Graph()
-    values: dict[fx.Node, fx.Node] = {}
-    output = graph.graph_copy(graph_module.graph, values)
-    graph.output(output)
+    graph.output(graph.graph_copy(graph_module.graph, {}))
+    return graph
+
+
+def without_checkpoints(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """A graph of dynamo with the bodies of checkpoints in their place; `graph_module` itself stays as it is."""
+    if not any(_is_checkpoint(node) for node in graph_module.graph.nodes):
+        return graph_module
+    graph = _copy(graph_module)
     found = True
     while found:
         found = False
@@ -77,6 +82,15 @@ def without_regions(graph_module: fx.GraphModule) -> fx.GraphModule:
             if _is_checkpoint(node):
                 _inline(graph_module, graph, node)
                 found = True
+    graph.lint()
+    return fx.GraphModule(graph_module, graph)
+
+
+def without_idle_autocasts(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """A graph of dynamo without what casts nothing under the autocast state of this thread."""
+    if not any(node.target is _ENTER for node in graph_module.graph.nodes):
+        return graph_module
+    graph = _copy(graph_module)
     _remove_idle_autocasts(graph)
     graph.lint()
     return fx.GraphModule(graph_module, graph)

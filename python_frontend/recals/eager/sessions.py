@@ -29,6 +29,7 @@ class Call:
     """One call of the model."""
 
     look: bool = False
+    reasons: dynamo.Reasons = field(default_factory=dynamo.Reasons)
     trail: list[tuple[CapturedGraph, str]] = field(default_factory=list)
     """The graphs that it runs, in order, each with its signature."""
     new: list[PlannedStep] = field(default_factory=list)
@@ -74,7 +75,6 @@ class Session:
         return False
 
     def budget_of(self, graph: CapturedGraph) -> Budget:
-        call = self._call()
         if graph.breaks is not None:
             why, place = graph.breaks
             self._warn(
@@ -82,11 +82,15 @@ class Session:
                 f"recals: {self._name} does not become one graph: it breaks{place} ({why}). Its graphs are planned "
                 "together after the first step, which keeps as little as it can; what runs between them is not counted",
             )
-        alone = graph.breaks is None and len(call.trail) == 1
-        return self.settings.budget if alone else "min"
+        return self.settings.budget if self._is_alone(graph) else "min"
 
     def one_scalar_is_loss(self, graph: CapturedGraph) -> bool:
-        return not self._all_outputs_count and graph.breaks is None and len(self._call().trail) == 1
+        return not self._all_outputs_count and self._is_alone(graph)
+
+    def _is_alone(self, graph: CapturedGraph) -> bool:
+        """Whether `graph` is all of the model, as far as is known when it is called."""
+        call = self._call()
+        return graph.breaks is None and len(call.trail) == 1 and not call.reasons.new()
 
     def planned(self, graph: CapturedGraph, step: PlannedStep) -> None:
         for text in step.warnings:
@@ -138,7 +142,7 @@ class Session:
             return plain(*arguments, **keywords)
         finally:
             self._local.call = outer
-        self._after(call)
+        self._after(call, result)
         return result
 
     def look(self, compiled: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Call:
@@ -164,8 +168,19 @@ class Session:
             if step is not None
         ]
 
-    def _after(self, call: Call) -> None:
+    def _after(self, call: Call, result: Any) -> None:
         self._trained = True
+        broken = any(graph.breaks is not None for graph, _ in call.trail)
+        if not call.trail and _needs_gradient(result):
+            why = "; ".join(call.reasons.new())
+            if why or not self._said:
+                self.cannot_plan(f"cannot be captured by torch: {why or 'TORCH_LOGS=graph_breaks tells why'}")
+        elif not broken and (new := call.reasons.new()):
+            self._warn(
+                new[0],
+                f"recals: {self._name} does not become one graph ({'; '.join(new)}). Its graphs are planned together "
+                "after the first step; what runs outside of them is not counted",
+            )
         trail = tuple((id(graph), signature) for graph, signature in call.trail)
         steps = [graph.plans.get(signature) for graph, signature in call.trail]
         planned = [step for step in steps if step is not None]
@@ -187,6 +202,11 @@ class Session:
         if key not in self._said:
             self._said.add(key)
             warnings.warn(text, BudgetWarning, stacklevel=2)
+
+
+def _needs_gradient(result: Any) -> bool:
+    leaves = torch.utils._pytree.tree_leaves(result)
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
 
 
 def _shortened(signature: str) -> str:

@@ -14,8 +14,8 @@ from recals.arguments import Budget
 from recals.eager.aten import aten_of
 from recals.eager.importer import Imported, Input, imported
 from recals.eager.loss_part import LossPart
-from recals.eager.regions import without_regions
 from recals.eager.settings import Settings
+from recals.eager.watch import Watch
 from recals.loss import Loss
 
 
@@ -24,7 +24,7 @@ class CapturedStep:
 
     def __init__(self, graph_module: fx.GraphModule, arguments: tuple[Any, ...]) -> None:
         """Raises RecalsError, or anything that torch's tracing raises, if the graph cannot be captured."""
-        self.parts: Imported = imported(*aten_of(without_regions(graph_module), arguments))
+        self.parts: Imported = imported(*aten_of(graph_module, arguments))
         self.places = [number for number, value in enumerate(arguments) if isinstance(value, Tensor)]
         self.module: torch._C.ScriptModule = _C.module_of(self.parts.graph)
 
@@ -45,14 +45,12 @@ class CapturedStep:
             return lambda results: results[scalar]
         return None
 
-    def without_gradient(self, part: LossPart | None, one_scalar: bool) -> list[int]:
-        """The results that the loss of `loss` does not reach, although they could be differentiated."""
-        reached = set(self.parts.differentiable)
+    def reached(self, part: LossPart | None, one_scalar: bool) -> set[int]:
+        """The results that the loss of `loss` gives gradients to."""
         if part is not None:
-            reached = {self.parts.results[number] or 0 for number in part.outputs}
-        elif one_scalar and len(self.parts.scalars) == 1:
-            reached = set(self.parts.scalars)
-        return [number for number in self.parts.differentiable if number not in reached]
+            return {number for number in (self.parts.results[place] for place in part.outputs) if number is not None}
+        scalars = self.parts.scalars
+        return set(scalars if one_scalar and len(scalars) == 1 else self.parts.differentiable)
 
 
 class PlannedStep:
@@ -64,15 +62,14 @@ class PlannedStep:
         analysed: Any,
         settings: Settings,
         budget: Budget,
-        unreached: list[int],
+        reached: set[int],
         on_gradient: Callable[[], None],
     ) -> None:
-        """`unreached`: results that the plan gives no gradient; `on_gradient` is called if one gets some all the same.
+        """`reached`: the results that the plan gives gradients to; `on_gradient` is called if another one gets some.
         Raises BudgetError."""
         self._captured = captured
         self._settings = settings
-        self._unreached = unreached
-        self._on_gradient = on_gradient
+        self._watch = Watch(captured.parts, reached, on_gradient)
         self.analysed: Any = analysed
         self.most: dict[str, int] = {}
         """By device: what a plan may hold at most, because another step that this graph belongs to needs the rest."""
@@ -97,8 +94,7 @@ class PlannedStep:
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
         parts, places = self._captured.parts, self._captured.places
         results = self._forward(*(arguments[place] for place in places), *parts.constants)
-        for number in self._unreached:
-            results[number].register_hook(self._hook)
+        self._watch(results)
         return tuple(
             results[number]
             if number is not None
@@ -107,6 +103,3 @@ class PlannedStep:
             else other
             for number, other in zip(parts.results, parts.others, strict=True)
         )
-
-    def _hook(self, gradient: Tensor) -> None:
-        self._on_gradient()
