@@ -15,6 +15,7 @@ from recals.eager.places import place_in
 _WANTED: dict[str, Any] = {
     "allow_rnn": True,  # torch.nn.LSTM and its like are ops of ATen
     "allow_unspec_int_on_nn_module": True,  # a counter of steps is not compiled anew in each of them
+    "skip_nnmodule_hook_guards": False,  # a hook that is registered later is called
     "specialize_float": True,  # else a drop rate that changes becomes a tensor
     "optimize_ddp": False,  # DDP's buckets would cut the graph
     "recompile_limit": 256,  # past it, torch runs plain without a word
