@@ -1,6 +1,7 @@
 """Steps of eager modules, plain and within a budget, side by side, for the tests of the eager front end."""
 
 import copy
+import random
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ def run(
     if zero:
         zero_gradients(module)
     torch.manual_seed(seed)
+    random.seed(seed)
     with recals.track_memory() as memory:
         with torch.autocast("cpu", autocast or torch.bfloat16, enabled=autocast is not None):
             output = module(*inputs, **kwargs)

@@ -10,10 +10,9 @@ import torch
 from torch import fx
 
 from recals._errors import BudgetWarning, RecalsError
-from recals.arguments import Budget
 from recals.eager.facade import disabled
 from recals.eager.graphs import CapturedGraph
-from recals.eager.settings import Settings
+from recals.eager.settings import Goal, Settings
 from recals.eager.steps import PlannedStep
 
 
@@ -27,12 +26,12 @@ class _Alone:
         self._all_outputs_count = False
         self._forget = False
 
-    def begins(self, graph: CapturedGraph, signature: str, known: bool) -> bool:
+    def begins(self, graph: CapturedGraph, signature: str, new: str) -> bool:
         if self._forget:
             self._forget = False
             graph.forget()
             return True
-        if known or not self._planned or self.settings.on_new_shape == "plan":
+        if not new or not self._planned or self.settings.on_new_shape == "plan":
             return True
         text = "recals: a compiled graph is called with shapes that it was not planned for"
         if self.settings.on_new_shape == "error":
@@ -40,9 +39,9 @@ class _Alone:
         self._warn(text + "; it runs plain, outside of the budget")
         return False
 
-    def budget_of(self, graph: CapturedGraph) -> Budget:
+    def goal_of(self, graph: CapturedGraph) -> Goal:
         if graph.breaks is None:
-            return self.settings.budget
+            return Goal(self.settings.budget)
         why, place = graph.breaks
         self._warn(
             f"recals: the compiled model breaks into several graphs{place} ({why}), and a backend of torch.compile "
@@ -50,7 +49,7 @@ class _Alone:
             "one at a time: this one is planned as small as it can be, and the budget of the step is not promised. "
             "recals.optimize(model, budget=...) plans them together"
         )
-        return "min"
+        return Goal("min", lean=True)
 
     def one_scalar_is_loss(self, graph: CapturedGraph) -> bool:
         return graph.breaks is None and not self._all_outputs_count

@@ -43,12 +43,12 @@ class Reasons:
     """What dynamo could not capture since this was made, in words with their lines."""
 
     def __init__(self) -> None:
-        self._before = set(torch._dynamo.utils.counters["unimplemented"])
+        self._before = dict(torch._dynamo.utils.counters["unimplemented"])
 
     def new(self) -> list[str]:
         reasons = []
-        for text in torch._dynamo.utils.counters["unimplemented"]:
-            if text not in self._before:
+        for text, count in torch._dynamo.utils.counters["unimplemented"].items():
+            if count > self._before.get(text, 0):
                 found = _FRAME.search(text)
                 frame = found and (found["file"] or found["where"], int(found["line"] or found["at"]))
                 reasons.append(text.strip().splitlines()[0] + (str(place_in([frame])) if frame else ""))

@@ -7,17 +7,16 @@ from collections import OrderedDict
 from typing import Any, Protocol
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from recals._errors import RecalsError
 from recals._load import _C
-from recals.arguments import Budget
 from recals.eager.loss_part import split_loss
 from recals.eager.numbers import Numbers
 from recals.eager.places import Place, place_in
 from recals.eager.refusals import refusals
 from recals.eager.regions import without_checkpoints, without_idle_autocasts
-from recals.eager.settings import Settings
+from recals.eager.settings import Goal, Settings
 from recals.eager.steps import CapturedStep, PlannedStep
 
 _PLANNING = threading.RLock()
@@ -29,10 +28,13 @@ class Owner(Protocol):
 
     settings: Settings
 
-    def begins(self, graph: CapturedGraph, signature: str, known: bool) -> bool:
-        """Says that a graph is called. False: it is to run plain. May raise RecalsError."""
+    def begins(self, graph: CapturedGraph, signature: str, new: str) -> bool:
+        """Says that a graph is called. `new`: the shapes of its tensors, if it has no plan for them, else "".
 
-    def budget_of(self, graph: CapturedGraph) -> Budget:
+        False: it is to run plain. May raise RecalsError.
+        """
+
+    def goal_of(self, graph: CapturedGraph) -> Goal:
         """For the plan of a graph that is called now, for the first time with these inputs."""
 
     def one_scalar_is_loss(self, graph: CapturedGraph) -> bool:
@@ -59,6 +61,11 @@ def _break_of(graph_module: fx.GraphModule) -> tuple[str, Place] | None:
     return str(reason.reason).strip().splitlines()[0], place_in(frames)
 
 
+def _shapes(arguments: tuple[Any, ...]) -> str:
+    """The same for graphs that dynamo has made of one model, whichever sizes it has as inputs, and in which order."""
+    return ", ".join(sorted(_C.step_text((value,)) for value in arguments if isinstance(value, Tensor)))
+
+
 class CapturedGraph:
     """What dynamo calls in the place of a graph."""
 
@@ -82,8 +89,8 @@ class CapturedGraph:
 
     def _step_for(self, arguments: tuple[Any, ...], numbers: Numbers) -> PlannedStep | None:
         signature = _C.step_text(tuple(arguments[place] for place in numbers.read))
-        known = signature in self.plans
-        if not self._owner.begins(self, signature, known):
+        new = "" if signature in self.plans else _shapes(arguments)
+        if not self._owner.begins(self, signature, new):
             return None
         with _PLANNING:
             if signature not in self.plans:
@@ -115,8 +122,8 @@ class CapturedGraph:
             self._refuse(str(error))
             return None
         reached = captured.reached(self._loss, one_scalar)
-        budget = self._owner.budget_of(self)
-        step = PlannedStep(captured, analysed, settings, budget, reached, self._owner.gradient_came)
+        goal = self._owner.goal_of(self)
+        step = PlannedStep(captured, analysed, settings, goal, reached, self._owner.gradient_came)
         self._owner.planned(self, step)
         return step
 

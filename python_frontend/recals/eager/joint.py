@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from recals._errors import BudgetError
 from recals.arguments import Budget, limits
+from recals.eager.settings import Goal
 from recals.eager.steps import PlannedStep
 
 _ROUNDS = 6
@@ -46,7 +46,7 @@ def _limits(steps: list[PlannedStep], budget: Budget, plain: Bytes) -> Bytes:
     accelerators = [device for device in plain if device != "cpu"] or list(plain)
 
     def in_bytes(text: str) -> Bytes:
-        steps[0].plan_again(text)
+        steps[0].plan_again(Goal(text))
         return steps[0].bytes("budget")
 
     found: Bytes = {}
@@ -60,46 +60,56 @@ def _limits(steps: list[PlannedStep], budget: Budget, plain: Bytes) -> Bytes:
 def plan_together(steps: list[PlannedStep], budget: Budget) -> None:
     """Plans the steps of graphs that run one after another, so that together they stay within `budget`.
 
-    Raises BudgetError if even their smallest plans do not.
+    Each gets the same share of the way from its smallest peak to the plain one, the largest that fits. Where even the
+    smallest do not, because what they hold adds up, they are planned to hold little. Raises BudgetError if that is not
+    enough either.
     """
     unique = list(dict.fromkeys(steps))
     plain = _peak(steps, "plain_held", "plain_peak")
     wanted = _limits(unique, budget, plain)
-    for step in unique:
-        step.plan_again("min")
+    least = _plan(unique, steps, lambda step: Goal("min", lean=True))
     smallest = {step: step.bytes("peak") for step in unique}
-    least = _peak(steps, "held", "peak")
-    over = {device: limit for device, limit in wanted.items() if least[device] > limit}
+    over = [device for device, limit in wanted.items() if least[device] > limit]
     if over:
-        device, limit = next(iter(over.items()))
         raise BudgetError(
-            f"recals: the budget of {limit} bytes on {device} cannot be met: the {len(steps)} graphs that the model "
-            f"breaks into need at least {least[device]} together",
+            f"recals: the budget of {wanted[over[0]]} bytes on {over[0]} cannot be met: the {len(steps)} graphs that "
+            f"the model breaks into need at least {least[over[0]]} together",
             least,
             least,
         )
-    if not wanted:
-        for step in unique:
-            step.most = smallest[step]
-        return
 
-    def budgets(step: PlannedStep, share: float) -> Any:
+    def goal(step: PlannedStep, share: float, lean: bool) -> Goal:
         whole = step.bytes("plain_peak")
-        return {
+        limits = {
             device: min(low + int(max(0, whole[device] - low) * share), step.most.get(device, low + whole[device]))
             for device, low in smallest[step].items()
         }
+        return Goal(limits, lean)
 
-    def fits(share: float) -> bool:
-        for step in unique:
-            step.plan_again(budgets(step, share))
-        return all(_peak(steps, "held", "peak")[device] <= limit for device, limit in wanted.items())
+    def fits(share: float, lean: bool) -> bool:
+        peak = _plan(unique, steps, lambda step: goal(step, share, lean))
+        return all(peak[device] <= limit for device, limit in wanted.items())
 
-    if not fits(1.0):
-        low, high = 0.0, 1.0
-        for _ in range(_ROUNDS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        fits(low)
+    if wanted:
+        _widest(fits)
     for step in unique:
         step.most = step.bytes("budget")
+
+
+def _plan(unique: list[PlannedStep], steps: list[PlannedStep], goal: Callable[[PlannedStep], Goal]) -> Bytes:
+    """The peak together, with plans for such goals."""
+    for step in unique:
+        step.plan_again(goal(step))
+    return _peak(steps, "held", "peak")
+
+
+def _widest(fits: Callable[[float, bool], bool]) -> None:
+    """Leaves the plans of the largest share that fits, not lean ones if there is a choice; the lean ones of 0 fit."""
+    if fits(1.0, False):
+        return
+    lean = not fits(0.0, False)
+    low, high = 0.0, 1.0
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle, lean) else (low, middle)
+    fits(low, lean)

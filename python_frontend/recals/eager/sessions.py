@@ -11,12 +11,11 @@ import torch
 from torch import fx, nn
 
 from recals._errors import BudgetWarning, RecalsError
-from recals.arguments import Budget
 from recals.eager import dynamo
 from recals.eager.graphs import CapturedGraph
 from recals.eager.joint import plan_together
 from recals.eager.loss_part import allow_mark, recals_loss
-from recals.eager.settings import Settings
+from recals.eager.settings import Goal, Settings
 from recals.eager.steps import PlannedStep
 
 
@@ -46,6 +45,7 @@ class Session:
         self._local = threading.local()
         self._said: set[str] = set()
         self._trained = False
+        self._shapes: set[str] = set()
         self._all_outputs_count = False
         self._together: set[tuple[tuple[int, str], ...]] = set()
 
@@ -60,10 +60,12 @@ class Session:
 
     # --- the graphs' side: Owner --------------------------------------------------------------------------------------
 
-    def begins(self, graph: CapturedGraph, signature: str, known: bool) -> bool:
+    def begins(self, graph: CapturedGraph, signature: str, new: str) -> bool:
         call = self._call()
         call.trail.append((graph, signature))
-        if known or call.look or not self._trained or self.settings.on_new_shape == "plan":
+        free = call.look or not self._trained or self.settings.on_new_shape == "plan"
+        if free or not new or new in self._shapes:
+            self._shapes.add(new)
             return True
         text = (
             f"recals: {self._name} is called with inputs that it was not planned for: {_shortened(signature)}. "
@@ -74,7 +76,7 @@ class Session:
         self._warn("new shape", text + "; this step and others like it run plain, outside of the budget")
         return False
 
-    def budget_of(self, graph: CapturedGraph) -> Budget:
+    def goal_of(self, graph: CapturedGraph) -> Goal:
         if graph.breaks is not None:
             why, place = graph.breaks
             self._warn(
@@ -82,7 +84,7 @@ class Session:
                 f"recals: {self._name} does not become one graph: it breaks{place} ({why}). Its graphs are planned "
                 "together after the first step, which keeps as little as it can; what runs between them is not counted",
             )
-        return self.settings.budget if self._is_alone(graph) else "min"
+        return Goal(self.settings.budget) if self._is_alone(graph) else Goal("min", lean=True)
 
     def one_scalar_is_loss(self, graph: CapturedGraph) -> bool:
         return not self._all_outputs_count and self._is_alone(graph)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from recals._load import _C
 from recals.arguments import (
@@ -21,6 +21,14 @@ from recals.loss import Loss
 
 OnNewShape: TypeAlias = Literal["plan", "plain", "error"]
 """What a training step does whose shapes no plan was made for, when others have been."""
+
+
+class Goal(NamedTuple):
+    """What one plan is made for."""
+
+    budget: Budget
+    lean: bool = False
+    """It prefers to recompute, so that it holds little for the backward even where the budget would let it."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +75,15 @@ class Settings:
             gpu_devices=self.gpu_devices,
         )
 
-    def planning(self, analysed: Any, budget: Budget) -> Any:
-        """What a plan of an analysed step is made with."""
-        return planning_options(analysed, budget, self.pins, self.on_mismatch)
-
-    def plan(self, analysed: Any, budget: Budget) -> Any:
+    def plan(self, analysed: Any, goal: Goal) -> Any:
         """A planned step. Raises BudgetError."""
-        return _C.plan_step(analysed, self.planning(analysed, budget))
+        pins = _lean(self.pins) if goal.lean else self.pins
+        return _C.plan_step(analysed, planning_options(analysed, goal.budget, pins, self.on_mismatch))
+
+
+def _lean(pins: Pins | None) -> Pins:
+    """`pins`, and a wish to recompute the rest."""
+    if callable(pins):
+        asked = pins
+        return lambda op, module, name, size: asked(op, module, name, size) or "prefer_recompute"
+    return {"*": "prefer_recompute", **(pins or {})}

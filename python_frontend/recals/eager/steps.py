@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, fx
 
 from recals._load import _C
-from recals.arguments import Budget
 from recals.eager.aten import aten_of
 from recals.eager.importer import Imported, Input, imported
 from recals.eager.loss_part import LossPart
-from recals.eager.settings import Settings
+from recals.eager.settings import Goal, Settings
 from recals.eager.watch import Watch
 from recals.loss import Loss
 
@@ -61,7 +60,7 @@ class PlannedStep:
         captured: CapturedStep,
         analysed: Any,
         settings: Settings,
-        budget: Budget,
+        goal: Goal,
         reached: set[int],
         on_gradient: Callable[[], None],
     ) -> None:
@@ -73,11 +72,11 @@ class PlannedStep:
         self.analysed: Any = analysed
         self.most: dict[str, int] = {}
         """By device: what a plan may hold at most, because another step that this graph belongs to needs the rest."""
-        self.plan_again(budget)
+        self.plan_again(goal)
 
-    def plan_again(self, budget: Budget) -> None:
-        """Makes another plan of the same step."""
-        planned = self._settings.plan(self.analysed, budget)
+    def plan_again(self, goal: Goal) -> None:
+        """Makes another plan of the same step. Raises BudgetError."""
+        planned = self._settings.plan(self.analysed, goal)
         self.plan: dict[str, Any] = json.loads(planned.plan())
         self.warnings: list[str] = list(planned.warnings)
         self._module = _C.lower(planned, None)
