@@ -43,8 +43,8 @@ class Owner(Protocol):
     def planned(self, graph: CapturedGraph, step: PlannedStep) -> None:
         """Says that a plan was made."""
 
-    def runs(self, graph: CapturedGraph) -> None:
-        """Says that a graph is about to run. May raise, so that it does not."""
+    def runs(self, graph: CapturedGraph, refused: bool) -> None:
+        """Says that a graph is about to run; `refused`: as dynamo has captured it. May raise, so that it does not."""
 
     def cannot_plan(self, text: str) -> None:
         """A graph will run plain: warns, or raises RecalsError."""
@@ -75,6 +75,7 @@ class CapturedGraph:
         """Why and where the graph ends before the model does."""
         self._plain, self._loss = split_loss(without_checkpoints(graph_module))
         self._numbers: Numbers | None = None
+        self._refused: set[str] = set()
         self.plans: OrderedDict[str, PlannedStep | None] = OrderedDict()
         """By signature; None: it runs plain."""
 
@@ -83,18 +84,18 @@ class CapturedGraph:
             return self._plain.forward(*arguments)
         if self._numbers is None:
             self._numbers = Numbers(self._plain, arguments)
-        step = self._step_for(arguments, self._numbers)
-        self._owner.runs(self)
+        signature = _C.step_text(tuple(arguments[place] for place in self._numbers.read))
+        step = self._step_for(signature, arguments)
+        self._owner.runs(self, step is None and signature in self._refused)
         return self._plain.forward(*arguments) if step is None else self._numbers.put(arguments, step(*arguments))
 
-    def _step_for(self, arguments: tuple[Any, ...], numbers: Numbers) -> PlannedStep | None:
-        signature = _C.step_text(tuple(arguments[place] for place in numbers.read))
+    def _step_for(self, signature: str, arguments: tuple[Any, ...]) -> PlannedStep | None:
         new = "" if signature in self.plans else _shapes(arguments)
         if not self._owner.begins(self, signature, new):
             return None
         with _PLANNING:
             if signature not in self.plans:
-                self.plans[signature] = self._make(arguments)
+                self.plans[signature] = self._make(signature, arguments)
                 while len(self.plans) > self._owner.settings.max_plans:
                     self.plans.popitem(last=False)
             self.plans.move_to_end(signature)
@@ -105,10 +106,10 @@ class CapturedGraph:
         with _PLANNING:
             self.plans.clear()
 
-    def _make(self, arguments: tuple[Any, ...]) -> PlannedStep | None:
+    def _make(self, signature: str, arguments: tuple[Any, ...]) -> PlannedStep | None:
         graph_module = without_idle_autocasts(self._plain)
         for refusal in refusals(graph_module):
-            self._refuse(str(refusal))
+            self._refuse(signature, str(refusal))
             return None
         settings = self._owner.settings
         one_scalar = self._owner.one_scalar_is_loss(self)
@@ -119,7 +120,7 @@ class CapturedGraph:
             loss = captured.loss(self._loss, arguments, one_scalar)
             analysed = _C.analyse(captured.module, "forward", captured.inputs(arguments), settings.analysis(loss))
         except (RecalsError, RuntimeError, NotImplementedError, AssertionError) as error:
-            self._refuse(str(error))
+            self._refuse(signature, str(error))
             return None
         reached = captured.reached(self._loss, one_scalar)
         goal = self._owner.goal_of(self)
@@ -127,5 +128,6 @@ class CapturedGraph:
         self._owner.planned(self, step)
         return step
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, signature: str, why: str) -> None:
+        self._refused.add(signature)
         self._owner.cannot_plan(why.removeprefix("recals: ").splitlines()[0])

@@ -23,6 +23,13 @@ class Looked(BaseException):
     """Ends a call that is only to be planned, before anything of it runs."""
 
 
+class NotPlanned(BaseException):
+    """Ends a call whose only graph is refused, before anything of it runs: Python runs all of it.
+
+    Dynamo's graph would do, but for models that ask whether they are compiled, and then compute in another way.
+    """
+
+
 @dataclass
 class Call:
     """One call of the model."""
@@ -99,9 +106,12 @@ class Session:
             self._warn(text, text)
         self._call().new.append(step)
 
-    def runs(self, graph: CapturedGraph) -> None:
-        if self._call().look:
+    def runs(self, graph: CapturedGraph, refused: bool) -> None:
+        call = self._call()
+        if call.look:
             raise Looked
+        if refused and self._is_alone(graph):
+            raise NotPlanned
 
     def cannot_plan(self, text: str) -> None:
         text = f"recals: a part of {self._name} is not planned, and so runs plain, outside of the budget: it {text}"
@@ -132,6 +142,9 @@ class Session:
         try:
             with dynamo.settings():
                 result = compiled(*arguments, **keywords)
+        except NotPlanned:
+            self._trained = True
+            return plain(*arguments, **keywords)
         except Exception as error:
             if dynamo.reached_its_limit(error):
                 raise RecalsError(
