@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from recals.arguments import example_tuple
+from recals.eager.facade import planned_step
 from recals.eager.looking import captured_step
 from recals.loss import Loss
 
@@ -19,8 +20,11 @@ def step_of(
     example_kwargs: dict[str, Any] | None,
     method: str,
     loss: Loss | None,
+    under_its_plan: bool = True,
 ) -> tuple[torch._C.ScriptModule, tuple[Any, ...], Loss | None]:
     """The module whose `method` is the step, its inputs, and the loss as a function of what that returns.
+
+    An eager module that `optimize` has made gives the step of its plan, with the loss that it was planned with.
 
     Raises TypeError for what is no module, RecalsError for an eager one that cannot be captured.
     """
@@ -33,4 +37,5 @@ def step_of(
     if method != "forward":
         raise TypeError("recals: method= is for scripted modules; the step of an eager module is its call")
     arguments = () if example_inputs is None else example_tuple(example_inputs)
-    return captured_step(module, arguments, example_kwargs or {}, loss)
+    planned = planned_step(module, arguments, example_kwargs or {}) if under_its_plan else None
+    return planned or captured_step(module, arguments, example_kwargs or {}, loss)

@@ -106,7 +106,7 @@ def pareto(
 
     The other arguments and errors are those of `optimize`. Raises ValueError for a device that the step does not use.
     """
-    step, inputs, loss = step_of(module, "pareto", example_inputs, example_kwargs, method, loss)
+    step, inputs, loss = step_of(module, "pareto", example_inputs, example_kwargs, method, loss, under_its_plan=False)
     options = step_options(
         cost_model=cost_model,
         target_device=target_device,

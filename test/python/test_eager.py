@@ -525,3 +525,29 @@ def test_the_backend_keeps_within_a_graphs_budget() -> None:
             compiled(features()).backward()
         assert training.differing(expected.gradients, dict(training.named_gradients(model))) == []
     assert memory.peak["cpu"] <= expected.peak / 2
+
+
+def test_reports_of_a_model_with_a_plan_are_its_plans() -> None:
+    pair = twins(WithLoss(), features())
+    _, ours = pair.steps(features())
+    report = recals.estimate(pair.ours, features())
+    assert report.peak["cpu"] == ours.peak
+    found = recals.verify(pair.ours, features())
+    assert found.holds
+    assert found.measured["cpu"] == ours.peak
+    assert recals.pareto(pair.ours, features()).plain_peak == recals.estimate(pair.plain, features()).peak["cpu"]
+
+
+def test_auto_leaves_room_for_gradients_and_adam(monkeypatch: pytest.MonkeyPatch) -> None:
+    from recals.eager import graphs, steps
+
+    weight, bias = nn.Parameter(torch.zeros(100)), nn.Parameter(torch.zeros(10))
+    frozen = nn.Parameter(torch.zeros(7), requires_grad=False)
+    bias.grad = torch.zeros(10)
+    assert steps.owed_to((weight, bias, frozen, torch.zeros(5), 3)) == {"cpu": 4 * (3 * 100 + 2 * 10)}
+
+    pair = twins(WithLoss(), features(), budget="auto")
+    assert pair.budget > 2**20
+    monkeypatch.setattr(graphs, "owed_to", lambda arguments: {"cpu": 2**60})
+    with pytest.raises(recals.BudgetError, match="1 byte"):
+        recals.optimize(WithLoss(), features(), budget="auto")

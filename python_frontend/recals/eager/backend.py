@@ -60,7 +60,7 @@ class _Alone:
         for text in step.warnings:
             self._warn(text)
 
-    def runs(self, graph: CapturedGraph, refused: bool) -> None:
+    def runs(self, graph: CapturedGraph, refused: bool, step: PlannedStep | None, arguments: tuple[Any, ...]) -> None:
         pass
 
     def cannot_plan(self, text: str) -> None:

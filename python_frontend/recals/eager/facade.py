@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from recals._errors import BudgetWarning
-from recals.eager.sessions import Session, compiled_call
+from recals.eager.sessions import Call, Session, compiled_call
 from recals.eager.settings import Settings
+from recals.loss import Loss
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -35,15 +36,27 @@ class _Call:
             return plain(*arguments, **keywords)
         return self.session.run(self._compiled, plain, arguments, keywords)
 
-    def look(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def look(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Call:
         """Plans for such a call."""
-        self.session.look(self._compiled, arguments, keywords)
+        return self.session.look(self._compiled, arguments, keywords)
 
 
 def session_of(model: nn.Module) -> Session | None:
     """Of a model that `optimize_in_place` has made."""
     call = vars(model).get("_compiled_call_impl")
     return call.session if isinstance(call, _Call) else None
+
+
+def planned_step(
+    model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[torch._C.ScriptModule, tuple[Any, ...], Loss | None] | None:
+    """The step of such a call under its plan, as `captured_step` gives a plain one; None if there is no plan."""
+    call = vars(model).get("_compiled_call_impl")
+    found = call.look(arguments, keywords).found if isinstance(call, _Call) and not disabled() else None
+    if found is None:
+        return None
+    graph, step, given = found
+    return step.module, step.captured.inputs(given), graph.loss_of(step, given)
 
 
 def optimize_in_place(

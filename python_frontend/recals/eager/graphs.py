@@ -17,7 +17,8 @@ from recals.eager.places import Place, place_in
 from recals.eager.refusals import refusals
 from recals.eager.regions import without_checkpoints, without_idle_autocasts
 from recals.eager.settings import Goal, Settings
-from recals.eager.steps import CapturedStep, PlannedStep
+from recals.eager.steps import CapturedStep, PlannedStep, owed_to
+from recals.loss import Loss
 
 _PLANNING = threading.RLock()
 """One plan at a time: the passes work on types that modules share."""
@@ -43,7 +44,7 @@ class Owner(Protocol):
     def planned(self, graph: CapturedGraph, step: PlannedStep) -> None:
         """Says that a plan was made."""
 
-    def runs(self, graph: CapturedGraph, refused: bool) -> None:
+    def runs(self, graph: CapturedGraph, refused: bool, step: PlannedStep | None, arguments: tuple[Any, ...]) -> None:
         """Says that a graph is about to run; `refused`: as dynamo has captured it. May raise, so that it does not."""
 
     def cannot_plan(self, text: str) -> None:
@@ -86,7 +87,7 @@ class CapturedGraph:
             self._numbers = Numbers(self._plain, arguments)
         signature = _C.step_text(tuple(arguments[place] for place in self._numbers.read))
         step = self._step_for(signature, arguments)
-        self._owner.runs(self, step is None and signature in self._refused)
+        self._owner.runs(self, signature in self._refused, step, arguments)
         return self._plain.forward(*arguments) if step is None else self._numbers.put(arguments, step(*arguments))
 
     def _step_for(self, signature: str, arguments: tuple[Any, ...]) -> PlannedStep | None:
@@ -100,6 +101,10 @@ class CapturedGraph:
                     self.plans.popitem(last=False)
             self.plans.move_to_end(signature)
             return self.plans[signature]
+
+    def loss_of(self, step: PlannedStep, arguments: tuple[Any, ...]) -> Loss | None:
+        """The loss that `step` was planned with, as a function of its results."""
+        return step.captured.loss(self._loss, arguments, one_scalar=True)
 
     def forget(self) -> None:
         """All plans, so that they are made anew."""
@@ -124,7 +129,8 @@ class CapturedGraph:
             return None
         reached = captured.reached(self._loss, one_scalar)
         goal = self._owner.goal_of(self)
-        step = PlannedStep(captured, analysed, settings, goal, reached, self._owner.gradient_came)
+        owed = owed_to(arguments)
+        step = PlannedStep(captured, analysed, settings, goal, owed, reached, self._owner.gradient_came)
         self._owner.planned(self, step)
         return step
 

@@ -64,7 +64,9 @@ def plan_together(steps: list[PlannedStep], budget: Budget) -> None:
     smallest do not, because what they hold adds up, they are planned to hold little. Raises BudgetError if that is not
     enough either.
     """
-    unique = list(dict.fromkeys(steps))
+    unique = [step for step in dict.fromkeys(steps) if not step.settled]
+    if not unique:
+        return
     plain = _peak(steps, "plain_held", "plain_peak")
     wanted = _limits(unique, budget, plain)
     least = _plan(unique, steps, lambda step: Goal("min", lean=True))

@@ -38,6 +38,8 @@ class Call:
     reasons: dynamo.Reasons = field(default_factory=dynamo.Reasons)
     trail: list[tuple[CapturedGraph, str]] = field(default_factory=list)
     """The graphs that it runs, in order, each with its signature."""
+    found: tuple[CapturedGraph, PlannedStep, tuple[Any, ...]] | None = None
+    """Of a call that is only to be planned: its first graph, with plan and inputs."""
     new: list[PlannedStep] = field(default_factory=list)
     """Plans that it made."""
 
@@ -52,6 +54,7 @@ class Session:
         self._local = threading.local()
         self._said: set[str] = set()
         self._trained = False
+        self._whole = True
         self._shapes: set[str] = set()
         self._all_outputs_count = False
         self._together: set[tuple[tuple[int, str], ...]] = set()
@@ -106,9 +109,10 @@ class Session:
             self._warn(text, text)
         self._call().new.append(step)
 
-    def runs(self, graph: CapturedGraph, refused: bool) -> None:
+    def runs(self, graph: CapturedGraph, refused: bool, step: PlannedStep | None, arguments: tuple[Any, ...]) -> None:
         call = self._call()
         if call.look:
+            call.found = None if step is None else (graph, step, arguments)
             raise Looked
         if refused and self._is_alone(graph):
             raise NotPlanned
@@ -205,7 +209,8 @@ class Session:
         self._settle(call)
 
     def _settle(self, call: Call) -> None:
-        if len(call.trail) == 1 and call.trail[0][0].breaks is None:
+        self._whole = self._whole and not call.reasons.new()
+        if self._whole and len(call.trail) == 1 and call.trail[0][0].breaks is None:
             for step in call.new:
                 step.settle()
 

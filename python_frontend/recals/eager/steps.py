@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
 from recals._load import _C
+from recals.arguments import device_name, limits
 from recals.eager.aten import aten_of
 from recals.eager.importer import Imported, Input, imported
 from recals.eager.loss_part import LossPart
@@ -52,6 +53,17 @@ class CapturedStep:
         return set(scalars if one_scalar and len(scalars) == 1 else self.parts.differentiable)
 
 
+def owed_to(arguments: tuple[Any, ...]) -> dict[str, int]:
+    """Bytes by device that training will hold for parameters besides the step: gradients that they do not have yet, and
+    two numbers for each element, which is what Adam keeps."""
+    owed: dict[str, int] = {}
+    for value in arguments:
+        if isinstance(value, nn.Parameter) and value.requires_grad:
+            device = device_name(value.device)
+            owed[device] = owed.get(device, 0) + value.nbytes * (2 if value.grad is not None else 3)
+    return owed
+
+
 class PlannedStep:
     """A captured step with a plan. Called with the inputs of the graph, it gives the outputs of the graph."""
 
@@ -61,22 +73,29 @@ class PlannedStep:
         analysed: Any,
         settings: Settings,
         goal: Goal,
+        owed: dict[str, int],
         reached: set[int],
         on_gradient: Callable[[], None],
     ) -> None:
-        """`reached`: the results that the plan gives gradients to; `on_gradient` is called if another one gets some.
-        Raises BudgetError."""
-        self._captured = captured
+        """`owed`: as `owed_to` gives it. `reached`: the results that the plan gives gradients to; `on_gradient` is
+        called if another one gets some. Raises BudgetError."""
+        self.captured = captured
         self._settings = settings
+        self._owed = owed
         self._watch = Watch(captured.parts, reached, on_gradient)
-        self.analysed: Any = analysed
+        self._analysed: Any = analysed
         self.most: dict[str, int] = {}
         """By device: what a plan may hold at most, because another step that this graph belongs to needs the rest."""
         self.plan_again(goal)
 
     def plan_again(self, goal: Goal) -> None:
         """Makes another plan of the same step. Raises BudgetError."""
-        planned = self._settings.plan(self.analysed, goal)
+        planned = self._settings.plan(self._analysed, goal)
+        if self._owed and "auto" in limits(goal.budget).values():
+            # The graph's own module has no parameters, so nothing was taken off for them.
+            devices = json.loads(planned.plan())["devices"]
+            free = {line["name"]: max(1, line["budget"] - self._owed.get(line["name"], 0)) for line in devices}
+            planned = self._settings.plan(self._analysed, goal._replace(budget=free))
         self.plan: dict[str, Any] = json.loads(planned.plan())
         self.warnings: list[str] = list(planned.warnings)
         self._module = _C.lower(planned, None)
@@ -84,14 +103,23 @@ class PlannedStep:
 
     def settle(self) -> None:
         """No other plan will be made: what only that needs goes."""
-        self.analysed = None
+        self._analysed = None
+
+    @property
+    def settled(self) -> bool:
+        return self._analysed is None
+
+    @property
+    def module(self) -> torch._C.ScriptModule:
+        """With its plan, as the passes take it."""
+        return self._module
 
     def bytes(self, what: str) -> dict[str, int]:
         """Of each device: "peak", "held", "plain_peak", "plain_held" or "budget"."""
         return {device["name"]: int(device[what]) for device in self.plan["devices"]}
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
-        parts, places = self._captured.parts, self._captured.places
+        parts, places = self.captured.parts, self.captured.places
         results = self._forward(*(arguments[place] for place in places), *parts.constants)
         self._watch(results)
         return tuple(
