@@ -551,3 +551,12 @@ def test_auto_leaves_room_for_gradients_and_adam(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(graphs, "owed_to", lambda arguments: {"cpu": 2**60})
     with pytest.raises(recals.BudgetError, match="1 byte"):
         recals.optimize(WithLoss(), features(), budget="auto")
+
+
+def test_the_first_example_of_the_readme_runs() -> None:
+    program = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert type(names["model"]).__name__ == "ResNet"
+    (plan,) = recals.plan_of(names["model"])
+    assert cpu(plan)["budget"] == 512 * 2**20
