@@ -6,6 +6,7 @@ import io
 import pickle
 import subprocess
 import sys
+import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -305,6 +306,117 @@ def test_a_model_that_goes_leaves_nothing_behind() -> None:
     torch._dynamo.reset()
     gc.collect()
     assert parameter() is None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What else is done with models
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(32, 128), nn.Linear(128, 128), nn.Linear(128, 32)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers[:-1]:
+            x = F.dropout(F.gelu(layer(x)), 0.1)
+        return self.layers[-1](x)
+
+
+def rows(count: int = 256) -> Tensor:
+    return torch.randn(count, 32, generator=torch.Generator().manual_seed(0))
+
+
+def penalised(model: nn.Module) -> Tensor:
+    x = rows().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    return (gradient.norm(dim=1) - 1).square().mean()
+
+
+def called_with_other_weights(model: nn.Module) -> Tensor:
+    weights = {name: parameter * 1.5 for name, parameter in model.named_parameters()}
+    return torch.func.functional_call(model, weights, (rows(),)).square().mean()
+
+
+def called_twice(model: nn.Module) -> Tensor:
+    return F.cosine_similarity(model(rows()), model(rows(100)).mean(0, keepdim=True)).mean()
+
+
+def saved_on_the_cpu(model: nn.Module) -> Tensor:
+    with torch.autograd.graph.save_on_cpu():
+        return model(rows()).square().mean()
+
+
+def checkpointed(model: nn.Module) -> Tensor:
+    return torch.utils.checkpoint.checkpoint(model, rows(), use_reentrant=False).square().mean()
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (penalised, "create_graph"),
+        (called_with_other_weights, ""),
+        (called_twice, ""),
+        (saved_on_the_cpu, "hooks on saved tensors"),
+        (checkpointed, "hooks on saved tensors"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_steps_of_other_kinds_have_the_plain_bits(step: Any, said: str) -> None:
+    pair = twins(Stack(), budget="60%")
+    found = []
+    for seed in range(3):
+        outcomes = []
+        for model in (pair.plain, pair.ours):
+            training.zero_gradients(model)
+            torch.manual_seed(seed)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                loss = step(model)
+                loss.backward()
+            found += [str(w.message) for w in caught if issubclass(w.category, recals.BudgetWarning)]
+            outcomes.append((loss.detach(), training.cloned(training.named_gradients(model)), torch.get_rng_state()))
+        assert training.same_bits(outcomes[0][0], outcomes[1][0])
+        assert training.differing(outcomes[0][1], outcomes[1][1]) == []
+        assert torch.equal(outcomes[0][2], outcomes[1][2])
+    assert len(found) == (1 if said else 0)
+    assert all(said in text for text in found)
+
+
+def test_parametrised_weights_and_adapters() -> None:
+    class Adapted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base = Stack().requires_grad_(False)
+            self.down, self.up = nn.Linear(32, 4, bias=False), nn.Linear(4, 32, bias=False)
+            nn.utils.parametrizations.weight_norm(self.up)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.base(x).detach() + F.gelu(self.up(F.gelu(self.down(x))))).square().mean()
+
+    pair = twins(Adapted(), budget="min")
+    pair.steps(rows(), count=3)
+    assert pair.warnings == []
+    assert len(pair.plans) == 1
+
+
+def test_a_part_of_a_model_may_have_a_budget_alone() -> None:
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part, self.head = Stack(), nn.Linear(32, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.part(x)).square().mean()
+
+    pair = twins(Whole(), budget="60%")
+    recals.restore(pair.ours)
+    recals.optimize(pair.ours.part, budget="60%")
+    pair.steps(rows(), count=2)
+    assert len(recals.plan_of(pair.ours.part)) == 1
+    recals.optimize(pair.ours, budget="60%")
+    pair.steps(rows(), count=2)
+    assert len(pair.plans) == 1, "the whole is captured through the part"
 
 
 # ----------------------------------------------------------------------------------------------------------------------

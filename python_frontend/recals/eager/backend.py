@@ -58,7 +58,7 @@ class _Alone:
         self._planned = True
         step.settle()
         for text in step.warnings:
-            self._warn(text)
+            warnings.warn(text, stacklevel=2)
 
     def runs(self, graph: CapturedGraph, refused: bool, step: PlannedStep | None, arguments: tuple[Any, ...]) -> None:
         pass

@@ -69,6 +69,11 @@ def fresh(function: Callable[..., Any]) -> Callable[..., Any]:
     return copy
 
 
+def hooks_have_saved_tensors() -> bool:
+    """Whether somebody's hooks (torch.utils.checkpoint, save_on_cpu) get what autograd saves in this thread."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 def reached_its_limit(error: BaseException) -> bool:
     """Whether dynamo has compiled as often as it may."""
     return type(error).__name__ in ("FailOnRecompileLimitHit", "RecompileLimitExceeded")

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from recals._errors import BudgetWarning
+from recals.eager import dynamo
 from recals.eager.sessions import Call, Session, compiled_call
 from recals.eager.settings import Settings
 from recals.loss import Loss
@@ -29,10 +30,21 @@ class _Call:
         self.session = session
         self._model = model
         self._compiled = compiled_call(model, session)
+        # torch.compile around the model calls it as it is.
+        self._apart = torch.compiler.disable(self._run)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._apart(*arguments, **keywords)
+
+    def _run(self, *arguments: Any, **keywords: Any) -> Any:
         plain = self._model._call_impl
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling() or disabled():
+        if not torch.is_grad_enabled() or disabled():
+            return plain(*arguments, **keywords)
+        if dynamo.hooks_have_saved_tensors():
+            self.session.cannot_plan(
+                "is called inside of hooks on saved tensors (torch.utils.checkpoint around it, save_on_cpu), which "
+                "have what a plan would drop"
+            )
             return plain(*arguments, **keywords)
         return self.session.run(self._compiled, plain, arguments, keywords)
 

@@ -46,7 +46,7 @@ def _limits(steps: list[PlannedStep], budget: Budget, plain: Bytes) -> Bytes:
     accelerators = [device for device in plain if device != "cpu"] or list(plain)
 
     def in_bytes(text: str) -> Bytes:
-        steps[0].plan_again(Goal(text))
+        steps[0].plan_again(Goal(text, lean=True))
         return steps[0].bytes("budget")
 
     found: Bytes = {}
@@ -89,7 +89,10 @@ def plan_together(steps: list[PlannedStep], budget: Budget) -> None:
         return Goal(limits, lean)
 
     def fits(share: float, lean: bool) -> bool:
-        peak = _plan(unique, steps, lambda step: goal(step, share, lean))
+        try:
+            peak = _plan(unique, steps, lambda step: goal(step, share, lean) if share else Goal("min", lean))
+        except BudgetError:
+            return False  # a plan that prefers to recompute may be smaller than one that does not
         return all(peak[device] <= limit for device, limit in wanted.items())
 
     if wanted:

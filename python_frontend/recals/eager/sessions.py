@@ -106,7 +106,7 @@ class Session:
 
     def planned(self, graph: CapturedGraph, step: PlannedStep) -> None:
         for text in step.warnings:
-            self._warn(text, text)
+            self._warn(text, text, UserWarning)
         self._call().new.append(step)
 
     def runs(self, graph: CapturedGraph, refused: bool, step: PlannedStep | None, arguments: tuple[Any, ...]) -> None:
@@ -218,10 +218,10 @@ class Session:
         call = getattr(self._local, "call", None)
         return call if call is not None else Call()
 
-    def _warn(self, key: str, text: str) -> None:
+    def _warn(self, key: str, text: str, kind: type[Warning] = BudgetWarning) -> None:
         if key not in self._said:
             self._said.add(key)
-            warnings.warn(text, BudgetWarning, stacklevel=2)
+            warnings.warn(text, kind, stacklevel=2)
 
 
 def _needs_gradient(result: Any) -> bool:
