@@ -1,5 +1,6 @@
 """Models that torch captures as several graphs: they share one budget."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 import recals
 import torch
 import torch.nn.functional as F
-from eager import cpu, twins
+import training
+from eager import cpu, run, twins
 from torch import Tensor, nn
 
 
@@ -166,3 +168,17 @@ def test_what_depends_on_data_has_the_plain_bits(model: Any) -> None:
 def test_reports_say_that_there_are_several_graphs() -> None:
     with pytest.raises(recals.RecalsError, match="does not become one graph"):
         recals.estimate(Broken(), rows())
+
+
+def test_the_backend_of_torch_compile_does_not_promise_a_budget_of_several_graphs() -> None:
+    from recals.eager.backend import backend
+
+    plain = Broken()
+    model = copy.deepcopy(plain)
+    training.prepare_gradients(plain), training.prepare_gradients(model)
+    compiled = torch.compile(model, backend=backend, options={"budget": "75%"})
+    expected = run(plain, rows())
+    torch.manual_seed(1)
+    with pytest.warns(recals.BudgetWarning, match=r"breaks into several graphs at test_eager_breaks\.py:"):
+        compiled(rows()).backward()
+    assert training.differing(expected.gradients, dict(training.named_gradients(model))) == []

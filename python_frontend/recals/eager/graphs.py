@@ -20,7 +20,7 @@ from recals.eager.settings import Goal, Settings
 from recals.eager.steps import CapturedStep, PlannedStep, owed_to
 from recals.loss import Loss
 
-_PLANNING = threading.RLock()
+PLANNING = threading.RLock()
 """One plan at a time: the passes work on types that modules share."""
 
 
@@ -94,7 +94,7 @@ class CapturedGraph:
         new = "" if signature in self.plans else _shapes(arguments)
         if not self._owner.begins(self, signature, new):
             return None
-        with _PLANNING:
+        with PLANNING:
             if signature not in self.plans:
                 self.plans[signature] = self._make(signature, arguments)
                 while len(self.plans) > self._owner.settings.max_plans:
@@ -108,7 +108,7 @@ class CapturedGraph:
 
     def forget(self) -> None:
         """All plans, so that they are made anew."""
-        with _PLANNING:
+        with PLANNING:
             self.plans.clear()
 
     def _make(self, signature: str, arguments: tuple[Any, ...]) -> PlannedStep | None:

@@ -16,7 +16,7 @@ from recals.eager.settings import Goal
 from recals.eager.steps import PlannedStep
 
 _ROUNDS = 6
-"""Of the search between the smallest plans and the plain ones."""
+"""Of the search between the smallest plans and the plain ones; fewer where there are many graphs to plan."""
 
 Bytes = dict[str, int]
 
@@ -96,9 +96,10 @@ def plan_together(steps: list[PlannedStep], budget: Budget) -> None:
         return all(peak[device] <= limit for device, limit in wanted.items())
 
     if wanted:
-        _widest(fits)
+        _widest(fits, max(2, min(_ROUNDS, 30 // len(unique))))
     for step in unique:
         step.most = step.bytes("budget")
+        step.provisional = False
 
 
 def _plan(unique: list[PlannedStep], steps: list[PlannedStep], goal: Callable[[PlannedStep], Goal]) -> Bytes:
@@ -108,13 +109,13 @@ def _plan(unique: list[PlannedStep], steps: list[PlannedStep], goal: Callable[[P
     return _peak(steps, "held", "peak")
 
 
-def _widest(fits: Callable[[float, bool], bool]) -> None:
+def _widest(fits: Callable[[float, bool], bool], rounds: int) -> None:
     """Leaves the plans of the largest share that fits, not lean ones if there is a choice; the lean ones of 0 fit."""
     if fits(1.0, False):
         return
     lean = not fits(0.0, False)
     low, high = 0.0, 1.0
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle, lean) else (low, middle)
     fits(low, lean)

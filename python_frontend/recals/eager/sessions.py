@@ -12,7 +12,7 @@ from torch import fx, nn
 
 from recals._errors import BudgetWarning, RecalsError
 from recals.eager import dynamo
-from recals.eager.graphs import CapturedGraph
+from recals.eager.graphs import PLANNING, CapturedGraph
 from recals.eager.joint import plan_together
 from recals.eager.loss_part import allow_mark, recals_loss
 from recals.eager.settings import Goal, Settings
@@ -102,7 +102,7 @@ class Session:
     def _is_alone(self, graph: CapturedGraph) -> bool:
         """Whether `graph` is all of the model, as far as is known when it is called."""
         call = self._call()
-        return graph.breaks is None and len(call.trail) == 1 and not call.reasons.new()
+        return self._whole and graph.breaks is None and len(call.trail) == 1 and not call.reasons.new()
 
     def planned(self, graph: CapturedGraph, step: PlannedStep) -> None:
         for text in step.warnings:
@@ -203,9 +203,10 @@ class Session:
         trail = tuple((id(graph), signature) for graph, signature in call.trail)
         steps = [graph.plans.get(signature) for graph, signature in call.trail]
         planned = [step for step in steps if step is not None]
-        if len(planned) > 1 and trail not in self._together:
-            plan_together(planned, self.settings.budget)
-            self._together.add(trail)
+        with PLANNING:
+            if trail not in self._together and (len(planned) > 1 or any(step.provisional for step in planned)):
+                plan_together(planned, self.settings.budget)
+                self._together.add(trail)
         self._settle(call)
 
     def _settle(self, call: Call) -> None:

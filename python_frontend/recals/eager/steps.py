@@ -86,6 +86,8 @@ class PlannedStep:
         self._analysed: Any = analysed
         self.most: dict[str, int] = {}
         """By device: what a plan may hold at most, because another step that this graph belongs to needs the rest."""
+        self.provisional = goal.lean
+        """Made before it was known what else runs in the step."""
         self.plan_again(goal)
 
     def plan_again(self, goal: Goal) -> None:
