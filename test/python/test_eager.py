@@ -461,6 +461,14 @@ def test_another_output_that_gets_a_gradient_is_said_and_counted_from_then_on(wh
     assert ours.peak <= pair.budget
 
 
+def test_a_loss_function_that_is_not_the_loss_is_found_out() -> None:
+    pair = twins(Outputs(), features(), budget="90%", loss=lambda out: out["loss"])
+    pair.steps(features(), count=3, loss=lambda out: out["loss"] + out["aside"].sum())
+    assert len(pair.warnings) == 1
+    _, ours = pair.steps(features(), loss=lambda out: out["loss"] + out["aside"].sum())
+    assert ours.peak <= pair.budget
+
+
 def test_an_output_alone_may_be_the_loss() -> None:
     pair = twins(Outputs(), features(), budget="90%")
     pair.step(features(), loss=lambda out: out["logits"].cos().sum())

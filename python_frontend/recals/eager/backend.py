@@ -23,7 +23,7 @@ class _Alone:
         self.settings = settings
         self._said: set[str] = set()
         self._planned = False
-        self._all_outputs_count = False
+        self.all_outputs_count = False
         self._forget = False
 
     def begins(self, graph: CapturedGraph, signature: str, new: str) -> bool:
@@ -52,7 +52,7 @@ class _Alone:
         return Goal("min", lean=True)
 
     def one_scalar_is_loss(self, graph: CapturedGraph) -> bool:
-        return graph.breaks is None and not self._all_outputs_count
+        return graph.breaks is None and not self.all_outputs_count
 
     def planned(self, graph: CapturedGraph, step: PlannedStep) -> None:
         self._planned = True
@@ -71,8 +71,8 @@ class _Alone:
             self._warn(text)
 
     def gradient_came(self) -> None:
-        if not self._all_outputs_count:
-            self._all_outputs_count = self._forget = True
+        if not self.all_outputs_count:
+            self.all_outputs_count = self._forget = True
             self._warn(
                 "recals: an output of a compiled graph that was taken for no part of the loss has got a gradient, so "
                 "this "

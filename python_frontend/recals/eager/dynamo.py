@@ -39,15 +39,21 @@ _FRAME = re.compile(
 )
 
 
+def _counted() -> dict[str, int]:
+    """How often dynamo has stopped, by reason. Older versions count under one name, newer ones under two."""
+    counters = torch._dynamo.utils.counters
+    return {**counters["graph_break"], **counters["unimplemented"]}
+
+
 class Reasons:
     """What dynamo could not capture since this was made, in words with their lines."""
 
     def __init__(self) -> None:
-        self._before = dict(torch._dynamo.utils.counters["unimplemented"])
+        self._before = _counted()
 
     def new(self) -> list[str]:
         reasons = []
-        for text, count in torch._dynamo.utils.counters["unimplemented"].items():
+        for text, count in _counted().items():
             if count > self._before.get(text, 0):
                 found = _FRAME.search(text)
                 frame = found and (found["file"] or found["where"], int(found["line"] or found["at"]))

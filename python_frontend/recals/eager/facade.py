@@ -67,8 +67,8 @@ def planned_step(
     found = call.look(arguments, keywords).found if isinstance(call, _Call) and not disabled() else None
     if found is None:
         return None
-    graph, step, given = found
-    return step.module, step.captured.inputs(given), graph.loss_of(step, given)
+    step, given = found
+    return step.module, step.captured.inputs(given), step.captured.loss(given)
 
 
 def optimize_in_place(

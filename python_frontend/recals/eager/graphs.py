@@ -18,7 +18,6 @@ from recals.eager.refusals import refusals
 from recals.eager.regions import without_checkpoints, without_idle_autocasts
 from recals.eager.settings import Goal, Settings
 from recals.eager.steps import CapturedStep, PlannedStep, owed_to
-from recals.loss import Loss
 
 PLANNING = threading.RLock()
 """One plan at a time: the passes work on types that modules share."""
@@ -28,6 +27,8 @@ class Owner(Protocol):
     """Whose step the graphs are."""
 
     settings: Settings
+    all_outputs_count: bool
+    """Whether each output is to have a gradient, whatever the loss is said to be."""
 
     def begins(self, graph: CapturedGraph, signature: str, new: str) -> bool:
         """Says that a graph is called. `new`: the shapes of its tensors, if it has no plan for them, else "".
@@ -93,6 +94,7 @@ class CapturedGraph:
     def _step_for(self, signature: str, arguments: tuple[Any, ...]) -> PlannedStep | None:
         new = "" if signature in self.plans else _shapes(arguments)
         if not self._owner.begins(self, signature, new):
+            self._refused.add(signature)
             return None
         with PLANNING:
             if signature not in self.plans:
@@ -101,10 +103,6 @@ class CapturedGraph:
                     self.plans.popitem(last=False)
             self.plans.move_to_end(signature)
             return self.plans[signature]
-
-    def loss_of(self, step: PlannedStep, arguments: tuple[Any, ...]) -> Loss | None:
-        """The loss that `step` was planned with, as a function of its results."""
-        return step.captured.loss(self._loss, arguments, one_scalar=True)
 
     def forget(self) -> None:
         """All plans, so that they are made anew."""
@@ -117,20 +115,20 @@ class CapturedGraph:
             self._refuse(signature, str(refusal))
             return None
         settings = self._owner.settings
+        part = None if self._owner.all_outputs_count else self._loss
         one_scalar = self._owner.one_scalar_is_loss(self)
         try:
-            captured = CapturedStep(graph_module, arguments)
+            captured = CapturedStep(graph_module, arguments, part, one_scalar)
             if not captured.parts.differentiable:
                 return None  # nothing to train in it, so nothing is saved for a backward
-            loss = captured.loss(self._loss, arguments, one_scalar)
-            analysed = _C.analyse(captured.module, "forward", captured.inputs(arguments), settings.analysis(loss))
+            options = settings.analysis(captured.loss(arguments))
+            analysed = _C.analyse(captured.module, "forward", captured.inputs(arguments), options)
         except (RecalsError, RuntimeError, NotImplementedError, AssertionError) as error:
             self._refuse(signature, str(error))
             return None
-        reached = captured.reached(self._loss, one_scalar)
         goal = self._owner.goal_of(self)
         owed = owed_to(arguments)
-        step = PlannedStep(captured, analysed, settings, goal, owed, reached, self._owner.gradient_came)
+        step = PlannedStep(captured, analysed, settings, goal, owed, self._owner.gradient_came)
         self._owner.planned(self, step)
         return step
 

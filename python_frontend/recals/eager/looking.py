@@ -37,8 +37,8 @@ def _capture(graph_module: fx.GraphModule, arguments: tuple[Any, ...]) -> None:
     plain = without_idle_autocasts(plain)
     for refusal in refusals(plain):
         raise RecalsError(f"recals: the model {refusal}, which cannot be planned")
-    step = CapturedStep(plain, arguments)
-    raise _Captured(step, step.inputs(arguments), step.loss(part, arguments, one_scalar=True))
+    step = CapturedStep(plain, arguments, part, one_scalar=True)
+    raise _Captured(step, step.inputs(arguments), step.loss(arguments))
 
 
 def captured_step(

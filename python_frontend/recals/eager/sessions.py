@@ -38,8 +38,8 @@ class Call:
     reasons: dynamo.Reasons = field(default_factory=dynamo.Reasons)
     trail: list[tuple[CapturedGraph, str]] = field(default_factory=list)
     """The graphs that it runs, in order, each with its signature."""
-    found: tuple[CapturedGraph, PlannedStep, tuple[Any, ...]] | None = None
-    """Of a call that is only to be planned: its first graph, with plan and inputs."""
+    found: tuple[PlannedStep, tuple[Any, ...]] | None = None
+    """Of a call that is only to be planned: the plan of its first graph, and that one's inputs."""
     new: list[PlannedStep] = field(default_factory=list)
     """Plans that it made."""
 
@@ -56,7 +56,7 @@ class Session:
         self._trained = False
         self._whole = True
         self._shapes: set[str] = set()
-        self._all_outputs_count = False
+        self.all_outputs_count = False
         self._together: set[tuple[tuple[int, str], ...]] = set()
 
     # --- dynamo's side ------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Session:
         return Goal(self.settings.budget) if self._is_alone(graph) else Goal("min", lean=True)
 
     def one_scalar_is_loss(self, graph: CapturedGraph) -> bool:
-        return not self._all_outputs_count and self._is_alone(graph)
+        return not self.all_outputs_count and self._is_alone(graph)
 
     def _is_alone(self, graph: CapturedGraph) -> bool:
         """Whether `graph` is all of the model, as far as is known when it is called."""
@@ -112,7 +112,7 @@ class Session:
     def runs(self, graph: CapturedGraph, refused: bool, step: PlannedStep | None, arguments: tuple[Any, ...]) -> None:
         call = self._call()
         if call.look:
-            call.found = None if step is None else (graph, step, arguments)
+            call.found = None if step is None else (step, arguments)
             raise Looked
         if refused and self._is_alone(graph):
             raise NotPlanned
@@ -125,8 +125,8 @@ class Session:
             self._warn(text, text)
 
     def gradient_came(self) -> None:
-        if not self._all_outputs_count:
-            self._all_outputs_count = True  # the next step is planned anew
+        if not self.all_outputs_count:
+            self.all_outputs_count = True  # the next step is planned anew
             for graph in self.graphs:
                 graph.forget()
             self._together.clear()

@@ -22,35 +22,38 @@ from recals.loss import Loss
 class CapturedStep:
     """A graph as a module of TorchScript, and its inputs: what the passes take."""
 
-    def __init__(self, graph_module: fx.GraphModule, arguments: tuple[Any, ...]) -> None:
-        """Raises RecalsError, or anything that torch's tracing raises, if the graph cannot be captured."""
+    def __init__(
+        self, graph_module: fx.GraphModule, arguments: tuple[Any, ...], part: LossPart | None, one_scalar: bool
+    ) -> None:
+        """The loss is `part`; without it the only number among the results, if `one_scalar` says so; else all results.
+
+        Raises RecalsError, or anything that torch's tracing raises, if the graph cannot be captured.
+        """
         self.parts: Imported = imported(*aten_of(graph_module, arguments))
         self.places = [number for number, value in enumerate(arguments) if isinstance(value, Tensor)]
         self.module: torch._C.ScriptModule = _C.module_of(self.parts.graph)
+        known = part is not None and all(self.parts.results[number] is not None for number in part.outputs)
+        self._part = part if known else None
+        self._scalars = self.parts.scalars if one_scalar and part is None and len(self.parts.scalars) == 1 else []
 
     def inputs(self, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
         """Of `module`, for the inputs of a call."""
         return (*(arguments[place] for place in self.places), *self.parts.constants)
 
-    def loss(self, part: LossPart | None, arguments: tuple[Any, ...], one_scalar: bool) -> Loss | None:
-        """The loss as a function of the results of `module`. Without `part` it is the only number among the results, if
-        `one_scalar` asks for it."""
-        if part is not None:
-            results = self.parts.results
-            if all(results[number] is not None for number in part.outputs):
-                return part.of(arguments, lambda number: results[number] or 0)
-            return None
-        if one_scalar and len(self.parts.scalars) == 1:
-            (scalar,) = self.parts.scalars
+    def loss(self, arguments: tuple[Any, ...]) -> Loss | None:
+        """The loss as a function of the results of `module`; None if it is not known."""
+        if self._part is not None:
+            return self._part.of(arguments, lambda number: self.parts.results[number] or 0)
+        if self._scalars:
+            (scalar,) = self._scalars
             return lambda results: results[scalar]
         return None
 
-    def reached(self, part: LossPart | None, one_scalar: bool) -> set[int]:
-        """The results that the loss of `loss` gives gradients to."""
-        if part is not None:
-            return {number for number in (self.parts.results[place] for place in part.outputs) if number is not None}
-        scalars = self.parts.scalars
-        return set(scalars if one_scalar and len(scalars) == 1 else self.parts.differentiable)
+    def reached(self) -> set[int]:
+        """The results that the loss gives gradients to."""
+        if self._part is not None:
+            return {self.parts.results[number] or 0 for number in self._part.outputs}
+        return set(self._scalars or self.parts.differentiable)
 
 
 def owed_to(arguments: tuple[Any, ...]) -> dict[str, int]:
@@ -74,15 +77,14 @@ class PlannedStep:
         settings: Settings,
         goal: Goal,
         owed: dict[str, int],
-        reached: set[int],
         on_gradient: Callable[[], None],
     ) -> None:
-        """`owed`: as `owed_to` gives it. `reached`: the results that the plan gives gradients to; `on_gradient` is
-        called if another one gets some. Raises BudgetError."""
+        """`owed`: as `owed_to` gives it. `on_gradient` is called if a result gets a gradient that the loss of
+        `captured` does not give it. Raises BudgetError."""
         self.captured = captured
         self._settings = settings
         self._owed = owed
-        self._watch = Watch(captured.parts, reached, on_gradient)
+        self._watch = Watch(captured.parts, captured.reached(), on_gradient)
         self._analysed: Any = analysed
         self.most: dict[str, int] = {}
         """By device: what a plan may hold at most, because another step that this graph belongs to needs the rest."""
