@@ -115,6 +115,24 @@ def test_more_than_a_step_in_one_graph_is_found_when_it_comes() -> None:
     assert all(ours.peak <= budget + 2 * rows().nbytes for _, ours in peaks)
 
 
+def test_a_break_before_anything_is_trained_is_said() -> None:
+    class Late(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = Block(32)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x * 2
+            torch._dynamo.graph_break()
+            return F.gelu(self.layer(x)).sum()
+
+    pair = twins(Late(), budget="min")
+    pair.steps(rows(), count=3)
+    assert len(pair.warnings) == 1
+    assert " at test_eager_breaks.py:" in pair.warnings[0]
+    assert len(pair.plans) == 1
+
+
 class Reading(nn.Module):
     def __init__(self) -> None:
         super().__init__()

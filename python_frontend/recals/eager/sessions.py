@@ -87,6 +87,10 @@ class Session:
         return False
 
     def goal_of(self, graph: CapturedGraph) -> Goal:
+        self._say_break(graph)
+        return Goal(self.settings.budget) if self._is_alone(graph) else Goal("min", lean=True)
+
+    def _say_break(self, graph: CapturedGraph) -> None:
         if graph.breaks is not None:
             why, place = graph.breaks
             self._warn(
@@ -94,7 +98,6 @@ class Session:
                 f"recals: {self._name} does not become one graph: it breaks{place} ({why}). Its graphs are planned "
                 "together after the first step, which keeps as little as it can; what runs between them is not counted",
             )
-        return Goal(self.settings.budget) if self._is_alone(graph) else Goal("min", lean=True)
 
     def one_scalar_is_loss(self, graph: CapturedGraph) -> bool:
         return not self.all_outputs_count and self._is_alone(graph)
@@ -189,6 +192,8 @@ class Session:
 
     def _after(self, call: Call, result: Any) -> None:
         self._trained = True
+        for graph, _ in call.trail:
+            self._say_break(graph)
         broken = any(graph.breaks is not None for graph, _ in call.trail)
         if not call.trail and _needs_gradient(result):
             why = "; ".join(call.reasons.new())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from recals._errors import BudgetError
 from recals._load import _C
 from recals.arguments import (
     Budget,
@@ -77,8 +78,17 @@ class Settings:
 
     def plan(self, analysed: Any, goal: Goal) -> Any:
         """A planned step. Raises BudgetError."""
-        pins = _lean(self.pins) if goal.lean else self.pins
-        return _C.plan_step(analysed, planning_options(analysed, goal.budget, pins, self.on_mismatch))
+        if goal.lean:
+            try:
+                return self._plan(analysed, goal.budget, _lean(self.pins))
+            except ValueError as error:
+                if isinstance(error, BudgetError) or "the pin '*'" not in str(error):
+                    raise
+                # Nothing in this step could be kept.
+        return self._plan(analysed, goal.budget, self.pins)
+
+    def _plan(self, analysed: Any, budget: Budget, pins: Pins | None) -> Any:
+        return _C.plan_step(analysed, planning_options(analysed, budget, pins, self.on_mismatch))
 
 
 def _lean(pins: Pins | None) -> Pins:
