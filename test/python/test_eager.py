@@ -383,6 +383,23 @@ def test_steps_of_other_kinds_have_the_plain_bits(step: Any, said: str) -> None:
     assert all(said in text for text in found)
 
 
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
+def test_ddp_around_it() -> None:
+    class Summed(Stack):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).square().mean()
+
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        pair = twins(Summed(), budget="60%")
+        ddp = Twins(nn.parallel.DistributedDataParallel(pair.plain), nn.parallel.DistributedDataParallel(pair.ours))
+        plain, ours = ddp.steps(rows(), count=3)
+        assert ours.peak < plain.peak
+        assert ours.peak <= pair.budget
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_parametrised_weights_and_adapters() -> None:
     class Adapted(nn.Module):
         def __init__(self) -> None:

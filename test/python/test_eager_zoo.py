@@ -15,6 +15,9 @@ from zoo import ZOO, Specimen
 SEVERAL_GRAPHS = {"gpt2"}
 """Those that torch breaks: transformers' GPT-2 logs inside its loss."""
 
+NOT_PLANNED = {("graph", torch.bfloat16)}
+"""The analysis does not know what autocast does inside of a GRU cell, and says so."""
+
 
 @pytest.fixture(autouse=True)
 def forget_compiled() -> Iterator[None]:
@@ -55,10 +58,14 @@ def test_a_model_of_the_zoo(name: str, budget: str, autocast: torch.dtype | None
                 specimen.step(model)()
             peaks.append((training.measured_peak(specimen.step(model)), torch.get_rng_state()))
     said = [str(warning.message) for warning in caught if issubclass(warning.category, recals.BudgetWarning)]
-    assert all(name in SEVERAL_GRAPHS and "does not become one graph" in text for text in said), said
     assert training.differing_gradients(plain, ours) == []
     assert training.differing_state(plain, ours) == []
     assert torch.equal(peaks[0][1], peaks[1][1])
+    if (name, autocast) in NOT_PLANNED:
+        assert len(said) == 1
+        assert "aten::gru_cell" in said[0]
+        return
+    assert all(name in SEVERAL_GRAPHS and "does not become one graph" in text for text in said), said
     if name not in SEVERAL_GRAPHS:
         assert peaks[1][0] <= max(cpu(plan)["budget"] for plan in recals.plan_of(ours))
     assert peaks[1][0] < peaks[0][0]
