@@ -144,6 +144,7 @@ def test_threads_share_the_plans() -> None:
     expected = [run(pair.plain, tokens(2, length)) for length in (32, 48)]
     pair.ours(tokens(2, 32)), pair.ours(tokens(2, 48))
     losses: dict[int, Tensor] = {}
+    limit = torch._dynamo.config.recompile_limit
 
     def work(number: int) -> None:
         for _ in range(5):
@@ -156,6 +157,7 @@ def test_threads_share_the_plans() -> None:
         thread.join()
     assert all(torch.equal(losses[number], expected[number % 2].loss) for number in range(4))
     assert len(losses) == 4
+    assert torch._dynamo.config.recompile_limit == limit, "torch's settings are as they were"
 
 
 @pytest.mark.slow

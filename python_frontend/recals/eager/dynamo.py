@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 import types
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -25,13 +25,39 @@ _WANTED: dict[str, Any] = {
 }
 
 
-def settings() -> AbstractContextManager[Any]:
+class _Settings:
+    """dynamo's configuration while models are called here.
+
+    It is the process's, and calls of several threads overlap: the first one sets it, and the last one sets it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._patch: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._calls == 0:
+                config = torch._dynamo.config
+                self._patch = config.patch({name: _WANTED[name] for name in _WANTED if hasattr(config, name)})
+                self._patch.__enter__()
+            self._calls += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._calls -= 1
+            if self._calls == 0:
+                patch, self._patch = self._patch, None
+                patch.__exit__(None, None, None)
+
+
+_SETTINGS = _Settings()
+
+
+def settings() -> _Settings:
     """How models are compiled here: limits are higher than torch's, and reaching one is an error."""
-    config = torch._dynamo.config
-    patch: AbstractContextManager[Any] = config.patch(
-        {name: _WANTED[name] for name in _WANTED if hasattr(config, name)}
-    )
-    return patch
+    return _SETTINGS
 
 
 _FRAME = re.compile(
