@@ -64,7 +64,8 @@ class Consumers {
   }
 
   c10::weak_intrusive_ptr<c10::TensorImpl> tensor_;
-  decltype(weak(std::declval<at::Tensor>().grad_fn())) node_; // shared or intrusive, which differs between torch's versions
+  decltype(weak(
+      std::declval<at::Tensor>().grad_fn())) node_; // shared or intrusive, which differs between torch's versions
   size_t before_;
 };
 
