@@ -12,6 +12,7 @@
 #include "passes/plan/plan_json.h"
 #include "passes/registry.h"
 #include "passes/verification.h"
+#include "python_frontend/bind_graphs.h"
 #include "runtime/budget_warning.h"
 #include "runtime/counters.h"
 #include "runtime/debug.h"
@@ -415,6 +416,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("debugging", &debugging);
   m.def("set_debugging", &set_debugging);
   m.def("budget_warning", [](const std::string& text) { without_gil([&] { budget_warning(text); }); });
+  bind_graphs(m);
   bind_memory_tracker(m);
   bind_options(m);
   bind_passes(m);

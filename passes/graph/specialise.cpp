@@ -93,6 +93,11 @@ bool holds_dict(const IValue& value) {
 
 } // namespace
 
+c10::Symbol module_attribute() {
+  static const auto symbol = c10::Symbol::attr("recals_module");
+  return symbol;
+}
+
 IValue with_tensors(const IValue& value, const std::vector<at::Tensor>& tensors) {
   size_t next = 0;
   return with_next(value, tensors, next);
@@ -215,6 +220,9 @@ class Specialiser {
   }
 
   void execute(Node* node) {
+    if (node->hasAttribute(module_attribute())) {
+      module_ = node->s(module_attribute());
+    }
     switch (node->kind()) {
       case c10::prim::Constant:
         get(node->output()) = torch::jit::toIValue(node->output()).value_or(IValue());

@@ -54,6 +54,10 @@ FlatGraph specialise(
     std::optional<c10::Device> target,
     OperationOnMeta on_meta);
 
+/// The attribute of a node with the path of the module that it belongs to, where a front end has made all of them one
+/// method: it takes the place of the path that the node's method is called on.
+c10::Symbol module_attribute();
+
 /// Tensors of a nested value, in order (dicts by key).
 void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors);
 

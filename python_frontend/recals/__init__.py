@@ -1,7 +1,7 @@
-"""Recals trains a TorchScript module inside a memory budget, without changing a bit of its gradients.
+"""Recals trains a model inside a memory budget, without changing a bit of its gradients.
 
     import recals
-    net = recals.optimize(torch.jit.script(model), (x,), "50%")
+    recals.optimize(model, budget="8GiB")
 
 Importing the package also registers the ``recals::`` operators, which is all that a saved, rewritten module needs.
 """

@@ -69,8 +69,8 @@ def script_module(module: object, what: str) -> torch.jit.ScriptModule:
         return module
     if isinstance(module, torch.nn.Module):
         raise TypeError(
-            f"recals: {what} takes a scripted or traced module, not a {type(module).__name__}. "
-            "Script it first: torch.jit.script(module), or trace it: torch.jit.trace(module, example_inputs)."
+            f"recals: {what} takes a scripted or traced module, not a {type(module).__name__}. An eager module goes to "
+            "recals.optimize, estimate, pareto and verify, or script it: torch.jit.script(module)."
         )
     raise TypeError(f"recals: {what} takes a torch.jit.ScriptModule, not {type(module).__name__}")
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from torch import nn
 
 from recals._load import _C
-from recals.arguments import CostModel, Device, Scratch, example_tuple, script_module, step_options
+from recals.arguments import CostModel, Device, Scratch, step_options
 from recals.loss import Loss
+from recals.modules import step_of
 from recals.report import Report, report_from
 
 
 def estimate(
-    module: torch.jit.ScriptModule,
-    example_inputs: Any,
+    module: nn.Module,
+    example_inputs: Any = None,
     *,
+    example_kwargs: dict[str, Any] | None = None,
     method: str = "forward",
     cost_model: CostModel | None = None,
     target_device: Device | None = None,
@@ -31,7 +33,7 @@ def estimate(
     Arguments and errors are those of `optimize`; a module with a plan also raises RecalsError for inputs of other
     shapes than the plan was made for.
     """
-    module = script_module(module, "estimate")
+    step, inputs, loss = step_of(module, "estimate", example_inputs, example_kwargs, method, loss)
     options = step_options(
         cost_model=cost_model,
         target_device=target_device,
@@ -39,4 +41,4 @@ def estimate(
         scratch=scratch,
         loss=loss,
     )
-    return report_from(_C.report(module._c, method, example_tuple(example_inputs), options))
+    return report_from(_C.report(step, method, inputs, options))

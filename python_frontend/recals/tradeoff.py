@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
+from torch import nn
 
 from recals._load import _C
 from recals.arguments import (
@@ -17,12 +17,11 @@ from recals.arguments import (
     Pins,
     Scratch,
     device_name,
-    example_tuple,
     pin_texts,
-    script_module,
     step_options,
 )
 from recals.loss import Loss
+from recals.modules import step_of
 from recals.plotting import draw_tradeoff
 
 
@@ -82,9 +81,10 @@ class ParetoCurve:
 
 
 def pareto(
-    module: torch.jit.ScriptModule,
-    example_inputs: Any,
+    module: nn.Module,
+    example_inputs: Any = None,
     *,
+    example_kwargs: dict[str, Any] | None = None,
     device: Device | None = None,
     pins: Pins | None = None,
     method: str = "forward",
@@ -106,7 +106,7 @@ def pareto(
 
     The other arguments and errors are those of `optimize`. Raises ValueError for a device that the step does not use.
     """
-    module = script_module(module, "pareto")
+    step, inputs, loss = step_of(module, "pareto", example_inputs, example_kwargs, method, loss, under_its_plan=False)
     options = step_options(
         cost_model=cost_model,
         target_device=target_device,
@@ -116,7 +116,7 @@ def pareto(
         preserve_rng_state=preserve_rng_state,
         gpu_devices=gpu_devices,
     )
-    analysed = _C.analyse(module._c, method, example_tuple(example_inputs), options)
+    analysed = _C.analyse(step, method, inputs, options)
     options.pins = pin_texts(pins, analysed)
     handle = _C.pareto(analysed, options, "" if device is None else device_name(device))
     text: str = handle.json()

@@ -6,12 +6,13 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from torch import nn
 
 from recals._errors import BudgetWarning, RecalsError
 from recals._load import _C
-from recals.arguments import OnMismatch, Scratch, example_tuple, script_module, step_options
+from recals.arguments import OnMismatch, Scratch, step_options
 from recals.loss import Loss
+from recals.modules import step_of
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,10 @@ class Verification:
 
 
 def verify(
-    module: torch.jit.ScriptModule,
-    example_inputs: Any,
+    module: nn.Module,
+    example_inputs: Any = None,
     *,
+    example_kwargs: dict[str, Any] | None = None,
     method: str = "forward",
     loss: Loss | None = None,
     scratch: Scratch | None = None,
@@ -56,10 +58,10 @@ def verify(
 
     Raises RecalsError if the step cannot be run, or did not run its plan.
     """
-    module = script_module(module, "verify")
+    step, inputs, loss = step_of(module, "verify", example_inputs, example_kwargs, method, loss)
     options = step_options(cost_model=None, target_device=None, workspace_margin=None, scratch=scratch, loss=loss)
     options.on_mismatch = on_mismatch
-    found = _C.verify_step(module._c, method, example_tuple(example_inputs), options, loss)
+    found = _C.verify_step(step, method, inputs, options, loss)
     result = Verification(
         dict(found.predicted), dict(found.measured), list(found.differences), found.holds(), found.text().rstrip()
     )

@@ -144,17 +144,18 @@ def test_what_depends_on_numbers_says_so(function: Callable[[Tensor], Tensor], o
 
 
 @pytest.mark.smoke
-def test_module_that_is_not_scripted_is_refused() -> None:
+def test_passes_take_scripted_modules_only() -> None:
     with pytest.raises(TypeError, match=r"torch\.jit\.script"):
-        recals.optimize(net(), (features(),), "80%")
-    with pytest.raises(TypeError, match=r"torch\.jit\.script"):
-        recals.estimate(net(), (features(),))
+        recals.passes.analyse(net(), (features(),))
 
 
 @pytest.mark.parametrize("thing", [None, 3, "model.pt", torch.relu], ids=["none", "number", "path", "function"])
 def test_what_is_no_module_is_refused(thing: Any) -> None:
-    with pytest.raises(TypeError, match=r"takes a torch\.jit\.ScriptModule, not"):
-        recals.optimize(thing, (features(),), "80%")
+    for function in (recals.optimize, recals.restore, recals.plan_of):
+        with pytest.raises(TypeError, match=r"takes a torch\.nn\.Module, not"):
+            function(*((thing, (features(),), "80%") if function is recals.optimize else (thing,)))
+    with pytest.raises(TypeError, match=r"takes a torch\.nn\.Module, not"):
+        recals.estimate(thing, (features(),))
 
 
 def test_missing_method_is_named(scripted: torch.jit.ScriptModule) -> None:
@@ -167,7 +168,7 @@ def test_missing_method_is_named(scripted: torch.jit.ScriptModule) -> None:
 def test_plain_module_has_no_plan(scripted: torch.jit.ScriptModule) -> None:
     with pytest.raises(recals.RecalsError, match="has no plan"):
         recals.plan_of(scripted)
-    with pytest.raises(TypeError, match="takes a scripted or traced module"):
+    with pytest.raises(recals.RecalsError, match="was not made by recals.optimize"):
         recals.plan_of(net())
 
 
