@@ -1,5 +1,7 @@
 #include "python_frontend/bind_graphs.h"
 
+#include <algorithm>
+
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
@@ -60,12 +62,13 @@ class Consumers {
 
  private:
   size_t count() const {
-    return static_cast<size_t>(node_.use_count()) - (tensor_.expired() ? 0 : 1);
+    const auto uses = static_cast<size_t>(node_.use_count());
+    return uses - std::min<size_t>(uses, tensor_.expired() ? 0 : 1);
   }
 
   c10::weak_intrusive_ptr<c10::TensorImpl> tensor_;
-  decltype(weak(
-      std::declval<at::Tensor>().grad_fn())) node_; // shared or intrusive, which differs between torch's versions
+  // A shared or an intrusive pointer, which differs between torch's versions.
+  decltype(weak(std::declval<at::Tensor>().grad_fn())) node_;
   size_t before_;
 };
 

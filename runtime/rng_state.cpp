@@ -8,6 +8,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "runtime/waiting.h"
@@ -51,7 +52,9 @@ int64_t RngState::bytes(c10::Device device) {
   auto kind = known.find(device.type());
   if (kind == known.end()) {
     const auto* guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(device.type())].load();
-    const bool there = device.is_cpu() || (guard != nullptr && device.index() < guard->deviceCount());
+    // FakeTensorMode, and so torch.compile, puts a guard there that counts one device where there is none.
+    const bool driver = !device.is_cuda() || device.index() < at::detail::getCUDAHooks().deviceCount();
+    const bool there = device.is_cpu() || (guard != nullptr && driver && device.index() < guard->deviceCount());
     kind = known.emplace(device.type(), there ? rng_backend(device.type()).bytes(device) : 0).first;
   }
   return kind->second;

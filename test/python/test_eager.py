@@ -697,3 +697,11 @@ def test_the_first_example_of_the_readme_runs() -> None:
     assert type(names["model"]).__name__ == "ResNet"
     (plan,) = recals.plan_of(names["model"])
     assert cpu(plan)["budget"] == 512 * 2**20
+
+
+def test_planning_for_a_gpu_goes_on_working() -> None:
+    """torch.compile puts a CUDA guard into the process that counts a device where there is none."""
+    pair = twins(WithLoss(), budget="75%")
+    pair.steps(features())
+    scripted = torch.jit.script(net())
+    assert recals.estimate(scripted, features(), target_device="cuda:0").peak["cuda:0"] > 0
