@@ -23,7 +23,7 @@ namespace recals::call_memory {
 
 namespace {
 
-constexpr int kFormat = 3;
+constexpr int kFormat = 4;
 
 struct Table {
   std::mutex mutex;

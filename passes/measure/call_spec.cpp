@@ -230,9 +230,9 @@ std::optional<CallSpec> spec_of(
   CallSpec spec;
   spec.op = op;
   spec.state = CallState::current();
+  // A kernel may ask for the mode by itself (oneDNN's recurrent layers keep a workspace), so that is the caller's.
   const bool asks = !ignores_gradients(*handle) || spec.state.autocast; // autocast caches the casts of leaves
-  spec.state.grad_mode = spec.state.grad_mode && asks;
-  Operands operands(spec, spec.state.grad_mode);
+  Operands operands(spec, spec.state.grad_mode && asks);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto* alias = handle->schema().arguments()[i].alias_info();
     auto argument = argument_of(inputs[i], alias != nullptr && alias->isWrite(), operands);

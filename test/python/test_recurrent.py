@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import recals
 import torch
-from support import assert_same, step, twins
+import training
+from support import assert_same, rewrite, step, twins
 from torch import Tensor, nn
 
 KINDS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -88,3 +89,31 @@ def test_first_and_last_states(options: dict[str, Any], dtype: torch.dtype) -> N
     for budget in ("min", "100%"):
         plain, budgeted = twins(module, (x, h, c), budget)
         assert_same(step(plain, (x, h, c)), step(budgeted, (x, h, c)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one way", "both ways"])
+def test_the_smallest_budget_holds(kind: str, bidirectional: bool) -> None:
+    """oneDNN's layers keep a workspace only where gradients are on, which the kernel asks by itself."""
+
+    class Classifier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(100, 32)
+            self.stack = KINDS[kind](32, 64, num_layers=2, batch_first=True, bidirectional=bidirectional)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y, _ = self.stack(self.embedding(x))
+            return y.mean(1)
+
+    x = torch.randint(0, 100, (8, 48))
+    module = rewrite(Classifier(), (x,), "min")
+    training.prepare_gradients(module)
+
+    def run() -> None:
+        module(x).square().mean().backward()
+
+    run()
+    training.zero_gradients(module)
+    (line,) = recals.plan_of(module)["devices"]
+    assert training.measured_peak(run) <= line["peak"] <= line["budget"]
