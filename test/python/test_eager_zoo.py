@@ -1,6 +1,12 @@
-"""The models of the zoo as they are, one line each: bits, bytes and the random stream."""
+"""The models of the zoo as they are, one line each: bits, bytes and the random stream.
+
+pytest test/python/test_eager_zoo.py                      each model at one budget, half of them under autocast
+RECALS_EAGER_ZOO=all pytest test/python/test_eager_zoo.py     each at every budget, with and without
+"""
 
 import copy
+import itertools
+import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -38,10 +44,20 @@ def planned(specimen: Specimen, budget: Any) -> torch.nn.Module:
     return model
 
 
+BUDGETS = ("75%", "50%", "min")
+DTYPES = (None, torch.bfloat16)
+
+
+def cases() -> Iterator[Any]:
+    for number, name in enumerate(ZOO):
+        for budget, autocast in itertools.product(BUDGETS, DTYPES):
+            in_turn = budget == BUDGETS[number % 3] and autocast is DTYPES[number % 2]
+            if in_turn or os.environ.get("RECALS_EAGER_ZOO") == "all":
+                yield pytest.param(name, budget, autocast, id=f"{name}-{budget}-{'bf16' if autocast else 'f32'}")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("autocast", [None, torch.bfloat16], ids=["f32", "bf16"])
-@pytest.mark.parametrize("budget", ["75%", "50%", "min"])
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize(("name", "budget", "autocast"), cases())
 def test_a_model_of_the_zoo(name: str, budget: str, autocast: torch.dtype | None) -> None:
     specimen = ZOO[name]()
     if autocast is not None:

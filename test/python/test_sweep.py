@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 BUDGETS = ("100%", "60%", "min")
-PART = 0.04
+PART = 0.03
 """Of the grid, in an ordinary run."""
 
 VALUES = {"cumprod", "prod(", "matrix_exp", "eigvals"}
