@@ -86,10 +86,7 @@ bool add(KeyText& text, const c10::IValue& value) {
 /// Does the op have a CPU kernel of its own, which autograd calls the same way with and without gradients? Forms that write
 /// into given outputs are called below autograd alone, which refuses them.
 bool ignores_gradients(const c10::OperatorHandle& op) {
-  const auto& arguments = op.schema().arguments();
-  const bool into_outputs =
-      std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) { return argument.is_out(); });
-  return into_outputs || (!op.schema().is_mutable() && op.hasKernelForDispatchKey(c10::DispatchKey::CPU));
+  return writes_into_outputs(op.schema()) || (!op.schema().is_mutable() && op.hasKernelForDispatchKey(c10::DispatchKey::CPU));
 }
 
 /// Adds the tensors of a call.
@@ -216,6 +213,12 @@ std::vector<at::Tensor> tensors_in(const std::vector<c10::IValue>& values) {
     }
   }
   return tensors;
+}
+
+bool writes_into_outputs(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return std::any_of(
+      arguments.begin(), arguments.end(), [](const c10::Argument& argument) { return argument.is_out(); });
 }
 
 std::optional<CallSpec> spec_of(

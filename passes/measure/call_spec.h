@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/operator_name.h>
 
@@ -77,6 +78,9 @@ struct CallSpec {
   int64_t result_bytes = 0; ///< of the storages of the tensors that it returns
   CallKey key;
 };
+
+/// Is it a form that is given its outputs (out=)?
+bool writes_into_outputs(const c10::FunctionSchema& schema);
 
 /// `inputs`, `outputs`: as a RecordFunction shows them, on meta or not. `switches`: BackendState::checksum. Nothing for a
 /// call that cannot be made again from sizes alone (sparse tensors, objects) or must not be (collectives).

@@ -193,7 +193,10 @@ CallMemory made(const CallSpec& call, const ZeroPages* pages) {
       throw;
     }
     tracker->stop();
-    results = tensors_in({stack.begin(), stack.end()});
+    // Outputs that were given have their final size, and are not read from the stack: torch 2.11 leaves nothing there.
+    if (!writes_into_outputs(op->schema())) {
+      results = tensors_in({stack.begin(), stack.end()});
+    }
     const auto devices = tracker->devices();
     if (const auto host = devices.find("cpu"); host != devices.end()) {
       memory.peak = host->second.peak;
