@@ -86,7 +86,8 @@ bool add(KeyText& text, const c10::IValue& value) {
 /// Does the op have a CPU kernel of its own, which autograd calls the same way with and without gradients? Forms that write
 /// into given outputs are called below autograd alone, which refuses them.
 bool ignores_gradients(const c10::OperatorHandle& op) {
-  return writes_into_outputs(op.schema()) || (!op.schema().is_mutable() && op.hasKernelForDispatchKey(c10::DispatchKey::CPU));
+  return writes_into_outputs(op.schema()) ||
+      (!op.schema().is_mutable() && op.hasKernelForDispatchKey(c10::DispatchKey::CPU));
 }
 
 /// Adds the tensors of a call.
