@@ -208,6 +208,7 @@ def test_training_with_other_shapes_is_an_error_that_shows_both(wrong: Tensor) -
     assert_same(step(plain, (features(),)), step(budgeted, (features(),)))
 
 
+@pytest.mark.all_threads  # as recals-opt runs
 def test_training_under_another_autocast_than_planned_is_an_error_that_says_so(tmp_path: Path) -> None:
     def lower() -> torch.autocast:
         return torch.autocast("cpu", dtype=torch.bfloat16)
