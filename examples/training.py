@@ -116,10 +116,15 @@ def optimize_or_smallest(
         return recals.optimize(module, inputs, error.smallest, cost_model=cost_model, loss=loss), False
 
 
-def cpu_plan(module: nn.Module) -> dict[str, Any]:
-    """The plan's line about the CPU: budget, peak, held, plain_peak, plain_held."""
-    (line,) = [device for device in recals.plan_of(module)["devices"] if device["name"] == "cpu"]
+def cpu_of(plan: dict[str, Any]) -> dict[str, Any]:
+    """A plan's line about the CPU: budget, peak, held, plain_peak, plain_held."""
+    (line,) = [device for device in plan["devices"] if device["name"] == "cpu"]
     return line
+
+
+def cpu_plan(module: nn.Module) -> dict[str, Any]:
+    """The same of the plan that a scripted module has."""
+    return cpu_of(recals.plan_of(module))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

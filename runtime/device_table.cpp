@@ -5,6 +5,8 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
+#include "runtime/devices_here.h"
+
 namespace recals {
 
 namespace {
@@ -22,9 +24,8 @@ c10::Device DeviceTable::with_index(c10::Device device) {
   if (device.has_index()) {
     return device;
   }
-  const auto* guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(device.type())].load();
-  const bool any = guard != nullptr && guard->deviceCount() > 0;
-  return {device.type(), any ? guard->getDevice().index() : c10::DeviceIndex(0)};
+  const bool any = devices_here(device.type()) > 0;
+  return {device.type(), any ? c10::impl::getDeviceGuardImpl(device.type())->getDevice().index() : c10::DeviceIndex(0)};
 }
 
 int DeviceTable::number_of(c10::Device device) const {

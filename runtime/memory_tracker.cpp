@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include <ATen/DeviceAccelerator.h>
-#include <ATen/detail/CUDAHooksInterface.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/profiler/orchestration/observer.h>
 
 #include "runtime/debug_info.h"
+#include "runtime/devices_here.h"
 
 namespace recals {
 
@@ -68,13 +67,9 @@ class AcceleratorReports : public torch::profiler::impl::ProfilerStateBase,
 
 namespace {
 
-/// Is there one, not only code for one? (FakeTensorMode puts a guard there that counts one where there is none.)
 bool has_accelerator() {
   const auto type = at::getAccelerator();
-  if (type == c10::kCUDA && at::detail::getCUDAHooks().deviceCount() == 0) {
-    return false;
-  }
-  return type && c10::impl::hasDeviceGuardImpl(*type) && c10::impl::getDeviceGuardImpl(*type)->deviceCount() > 0;
+  return type && devices_here(*type) > 0;
 }
 
 } // namespace

@@ -8,9 +8,8 @@
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
-#include <ATen/detail/CUDAHooksInterface.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "runtime/devices_here.h"
 #include "runtime/waiting.h"
 
 namespace recals {
@@ -51,10 +50,7 @@ int64_t RngState::bytes(c10::Device device) {
   std::lock_guard<std::mutex> lock(mutex);
   auto kind = known.find(device.type());
   if (kind == known.end()) {
-    const auto* guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(device.type())].load();
-    // FakeTensorMode, and so torch.compile, puts a guard there that counts one device where there is none.
-    const bool driver = !device.is_cuda() || device.index() < at::detail::getCUDAHooks().deviceCount();
-    const bool there = device.is_cpu() || (guard != nullptr && driver && device.index() < guard->deviceCount());
+    const bool there = device.is_cpu() || device.index() < devices_here(device.type());
     kind = known.emplace(device.type(), there ? rng_backend(device.type()).bytes(device) : 0).first;
   }
   return kind->second;

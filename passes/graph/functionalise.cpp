@@ -57,7 +57,7 @@ namespace {
 const std::string kLayout = ".layout";
 
 /// What reads the twin's result reads it through as_strided. Note [Views that are written]
-const Value* read_in_layout(Graph& graph, Node* twin, const Written& written) {
+const Value* read_in_layout(Graph& graph, Node* twin, const WrittenView& written) {
   const torch::jit::WithInsertPoint after(twin->next());
   auto* result = twin->output();
   auto* layout = graph.create(
@@ -142,8 +142,8 @@ std::unordered_set<std::string> functionalise(
     storage_of[twin->output()] = storage;
     node->destroy();
     names.insert(twin->output()->debugName());
-    if (candidate->second.view) {
-      aliases.push_back(read_in_layout(graph, twin, candidate->second));
+    if (candidate->second) {
+      aliases.push_back(read_in_layout(graph, twin, *candidate->second));
       storage_of[aliases.back()] = storage;
     }
   }

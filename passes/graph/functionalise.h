@@ -7,6 +7,7 @@
 /// other roundings than that of the op without; their twins are ops of Recals, which run the in-place op on a copy
 /// (runtime/ops.h).
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -26,16 +27,16 @@ std::string out_of_place(const std::string& op);
 /// The other way round: "aten::relu_" for "aten::relu"; empty for what is no twin.
 std::string in_place(const std::string& twin);
 
-/// What a candidate writes. Note [Views that are written]
+/// Note [Views that are written]
 /// After an op in place on a view, autograd hands the gradient on in the layout of the view and of its base, whatever it
 /// came in, and what sums it up in another layout may round otherwise. So the twin's result is read through as_strided,
 /// whose derivative does that. It is not enough where view or base is not contiguous: such ops have no safe twin.
-struct Written {
-  bool view = false; ///< one that gets a gradient; it and its base are contiguous
+struct WrittenView {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
 };
-using Candidates = std::unordered_map<torch::jit::Node*, Written>;
+/// By node, the view that it writes; nothing where it writes none that gets a gradient.
+using Candidates = std::unordered_map<torch::jit::Node*, std::optional<WrittenView>>;
 
 /// Rewrites the nodes of `candidates` (in-place ops whose twin gives a result of the same dtype and strides) unless
 /// another value on the same storage, made before the node, is used after it, or the storage is one of `external`.

@@ -1010,8 +1010,10 @@ class Specialiser {
     follow_written_constants(source, arguments, node);
     if (has_safe_twin(node, arguments, results)) {
       const auto& written = arguments[0].toTensor();
-      candidates_[node] = {
-          written.is_view() && written.requires_grad(), written.sizes().vec(), written.strides().vec()};
+      auto& view = candidates_[node];
+      if (is_differentiable_view(written)) {
+        view = WrittenView{written.sizes().vec(), written.strides().vec()};
+      }
     }
   }
 
@@ -1077,6 +1079,10 @@ class Specialiser {
     return scope;
   }
 
+  static bool is_differentiable_view(const at::Tensor& tensor) {
+    return tensor.is_view() && tensor.requires_grad();
+  }
+
   bool has_safe_twin(Node* node, const std::vector<IValue>& arguments, const std::vector<IValue>& results) {
     const auto& schema = node->schema();
     const auto twin_name = out_of_place(node->kind().toQualString());
@@ -1091,7 +1097,7 @@ class Specialiser {
     }
     // Note [Views that are written]
     const auto& written = arguments[0].toTensor();
-    if (written.is_view() && written.requires_grad() && !(written.is_contiguous() && written._base().is_contiguous())) {
+    if (is_differentiable_view(written) && !(written.is_contiguous() && written._base().is_contiguous())) {
       return false;
     }
     auto* twin = out_->create(c10::Symbol::fromQualString(twin_name), node->inputs(), 1);

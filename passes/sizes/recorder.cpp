@@ -489,18 +489,25 @@ void Recorder::slot_event(BackwardEvent::Kind kind, int slot) {
   result_.step.backward.push_back(event);
 }
 
-void Recorder::kernel_ran(const KernelCall& call) {
+namespace {
+
+bool was_given(const KernelCall& call, const at::Tensor& output) {
   const auto given = tensors_in(call.inputs);
-  const auto is_given = [&](const at::Tensor& output) {
-    return std::any_of(given.begin(), given.end(), [&](const at::Tensor& input) {
-      return input.defined() && input.has_storage() && input.is_alias_of(output);
-    });
-  };
+  return std::any_of(given.begin(), given.end(), [&](const at::Tensor& input) {
+    return input.defined() && input.has_storage() && input.is_alias_of(output);
+  });
+}
+
+} // namespace
+
+void Recorder::kernel_ran(const KernelCall& call) {
   for (const auto& output : call.outputs) {
     if (output.isTensor() && output.toTensor().defined() && output.toTensor().has_storage()) {
       const auto& tensor = output.toTensor();
       const int64_t more = grown(tensor.storage(), static_cast<int64_t>(tensor.storage().nbytes()));
-      kernel_kept_ += is_given(tensor) ? 0 : more; // what a call was given in its final size is not in what it took
+      if (more > 0 && !was_given(call, tensor)) {
+        kernel_kept_ += more; // where it was given, the measured call had it in its final size
+      }
       if (const auto* block = block_of(tensor.storage())) {
         ledger_.is_dtype(block->id, tensor.scalar_type());
       }

@@ -75,6 +75,20 @@ def script_module(module: object, what: str) -> torch.jit.ScriptModule:
     raise TypeError(f"recals: {what} takes a torch.jit.ScriptModule, not {type(module).__name__}")
 
 
+def torch_module(module: object, what: str) -> torch.nn.Module:
+    """`module`, for what takes scripted and eager modules alike. Raises TypeError."""
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"recals: {what} takes a torch.nn.Module, not {type(module).__name__}")
+    return module
+
+
+def positional(example_inputs: Any, example_kwargs: dict[str, Any] | None) -> tuple[Any, ...]:
+    """The example inputs of a scripted module. Raises TypeError."""
+    if example_kwargs is not None:
+        raise TypeError("recals: a scripted module takes its example inputs by position, not as example_kwargs")
+    return example_tuple(example_inputs)
+
+
 def example_tuple(example_inputs: Any) -> tuple[Any, ...]:
     """Positional arguments of the method; one tensor may stand for itself."""
     if isinstance(example_inputs, torch.Tensor):
@@ -182,13 +196,18 @@ def pin_texts(pins: Pins | None, analysed: Any) -> list[tuple[str, str]]:
     return [(str(pattern), policy_text(policy, repr(pattern))) for pattern, policy in pins.items()]
 
 
+def set_goal(options: Any, budget: Budget, on_mismatch: str) -> None:
+    """What a plan is to be made for, as far as no step need be known for it. Raises ValueError, TypeError."""
+    if not isinstance(on_mismatch, str):
+        raise TypeError(f"recals: on_mismatch is 'warn', 'error' or 'plain', not {on_mismatch!r}")
+    options.on_mismatch = on_mismatch
+    options.budgets = limits(budget)
+
+
 def planning_options(analysed: Any, budget: Budget, pins: Pins | None, on_mismatch: str = "warn") -> Any:
     """What the step that `analysed` holds was analysed with, and what a plan is to be made for. Raises ValueError,
     TypeError."""
-    if not isinstance(on_mismatch, str):
-        raise TypeError(f"recals: on_mismatch is 'warn', 'error' or 'plain', not {on_mismatch!r}")
     options = analysed.options
-    options.on_mismatch = on_mismatch
-    options.budgets = limits(budget)
+    set_goal(options, budget, on_mismatch)
     options.pins = pin_texts(pins, analysed)
     return options

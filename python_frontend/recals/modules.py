@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from recals.arguments import example_tuple
+from recals.arguments import example_tuple, positional, torch_module
 from recals.eager.facade import planned_step
 from recals.eager.looking import captured_step
 from recals.loss import Loss
@@ -29,11 +29,8 @@ def step_of(
     Raises TypeError for what is no module, RecalsError for an eager one that cannot be captured.
     """
     if isinstance(module, torch.jit.ScriptModule):
-        if example_kwargs is not None:
-            raise TypeError("recals: a scripted module takes its example inputs by position, not as example_kwargs")
-        return module._c, example_tuple(example_inputs), loss
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"recals: {what} takes a torch.nn.Module, not {type(module).__name__}")
+        return module._c, positional(example_inputs, example_kwargs), loss
+    torch_module(module, what)
     if method != "forward":
         raise TypeError("recals: method= is for scripted modules; the step of an eager module is its call")
     arguments = () if example_inputs is None else example_tuple(example_inputs)

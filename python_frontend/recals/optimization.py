@@ -17,7 +17,8 @@ from recals.arguments import (
     Pins,
     Scratch,
     example_tuple,
-    step_options,
+    positional,
+    torch_module,
 )
 from recals.eager.facade import optimize_in_place, restore_in_place, session_of
 from recals.eager.settings import OnNewShape, Settings
@@ -135,27 +136,6 @@ def optimize(
         given = example_inputs if isinstance(example_inputs, str | int) else None
         hint = f"optimize(model, budget={given!r})" if given is not None else 'optimize(model, budget="8GiB")'
         raise TypeError(f"recals: optimize needs a budget, by keyword: recals.{hint}")
-    if isinstance(module, torch.jit.ScriptModule):
-        options = step_options(
-            cost_model=cost_model,
-            target_device=target_device,
-            workspace_margin=workspace_margin,
-            scratch=scratch,
-            loss=loss,
-            preserve_rng_state=preserve_rng_state,
-            gpu_devices=gpu_devices,
-        )
-        if example_kwargs is not None:
-            raise TypeError("recals: a scripted module takes its example inputs by position, not as example_kwargs")
-        scripted: M = optimize_scripted(module, example_inputs, budget, pins, method, on_mismatch, options)
-        return scripted
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"recals: optimize takes a torch.nn.Module, not {type(module).__name__}")
-    if method != "forward" or target_device is not None:
-        raise TypeError(
-            "recals: method= and target_device= are for scripted modules; an eager module is planned for what it is "
-            "called with, on the device that it is on"
-        )
     settings = Settings(
         budget=budget,
         pins=pins,
@@ -169,6 +149,17 @@ def optimize(
         on_new_shape=on_new_shape,
         max_plans=max_plans,
     )
+    if isinstance(module, torch.jit.ScriptModule):
+        options = settings.analysis(loss, target_device)
+        inputs = positional(example_inputs, example_kwargs)
+        scripted: M = optimize_scripted(module, inputs, budget, pins, method, on_mismatch, options)
+        return scripted
+    torch_module(module, "optimize")
+    if method != "forward" or target_device is not None:
+        raise TypeError(
+            "recals: method= and target_device= are for scripted modules; an eager module is planned for what it is "
+            "called with, on the device that it is on"
+        )
     arguments = None if example_inputs is None else example_tuple(example_inputs)
     return optimize_in_place(module, arguments, example_kwargs, settings)
 
@@ -182,8 +173,7 @@ def restore(module: M) -> M:
     if isinstance(module, torch.jit.ScriptModule):
         scripted: M = restore_scripted(module)
         return scripted
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"recals: restore takes a torch.nn.Module, not {type(module).__name__}")
+    torch_module(module, "restore")
     return restore_in_place(module)
 
 
@@ -198,8 +188,7 @@ def plan_of(module: nn.Module) -> Any:
     """
     if isinstance(module, torch.jit.ScriptModule):
         return plan_of_scripted(module)
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"recals: plan_of takes a torch.nn.Module, not {type(module).__name__}")
+    torch_module(module, "plan_of")
     session = session_of(module)
     if session is None:
         raise RecalsError(f"recals: this {type(module).__name__} was not made by recals.optimize")

@@ -10,14 +10,14 @@ import torch
 
 from recals._errors import CaptureWarning
 from recals._load import _C
-from recals.arguments import Budget, OnMismatch, Pins, example_tuple, planning_options
+from recals.arguments import Budget, OnMismatch, Pins, planning_options
 from recals.capture import capture_warnings
 from recals.wrapping import wrap
 
 
 def optimize_scripted(
     module: torch.jit.ScriptModule,
-    example_inputs: Any,
+    inputs: tuple[Any, ...],
     budget: Budget,
     pins: Pins | None,
     method: str,
@@ -25,7 +25,6 @@ def optimize_scripted(
     options: Any,
 ) -> torch.jit.ScriptModule:
     """A module like `module` with a plan; `options` as `step_options` gives them."""
-    inputs = example_tuple(example_inputs)
     analysed = _C.analyse(module._c, method, inputs, options)
     planned = _C.plan_step(analysed, planning_options(analysed, budget, pins, on_mismatch))
     for text in capture_warnings(module, analysed.graph):

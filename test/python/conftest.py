@@ -50,6 +50,14 @@ def own_threads(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.set_num_threads(THREADS)
 
 
+@pytest.fixture
+def forget_compiled() -> Iterator[None]:
+    """What torch.compile knows ends with the test."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
 @pytest.fixture(autouse=True)
 def own_random_stream() -> None:
     """Every test starts from one seed, whichever tests ran before it."""

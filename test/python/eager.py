@@ -10,7 +10,16 @@ from typing import Any
 import recals
 import torch
 from torch import Tensor, nn
-from training import cloned, differing, named_gradients, named_state, prepare_gradients, same_bits, zero_gradients
+from training import (
+    cloned,
+    cpu_of,
+    differing,
+    named_gradients,
+    named_state,
+    prepare_gradients,
+    same_bits,
+    zero_gradients,
+)
 
 
 @dataclass
@@ -97,13 +106,7 @@ class Twins:
     def budget(self) -> int:
         """Of the one plan."""
         (plan,) = self.plans
-        return cpu(plan)["budget"]
-
-
-def cpu(plan: dict[str, Any]) -> dict[str, Any]:
-    """What a plan says of the CPU."""
-    (line,) = [device for device in plan["devices"] if device["name"] == "cpu"]
-    return line
+        return cpu_of(plan)["budget"]
 
 
 def twins(module: nn.Module, *example: Any, budget: Any = "50%", **options: Any) -> Twins:

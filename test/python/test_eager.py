@@ -8,7 +8,6 @@ import subprocess
 import sys
 import warnings
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,12 @@ import torch
 import torch.nn.functional as F
 import training
 from conftest import ROOT
-from eager import Twins, assert_same, cpu, run, twins
+from eager import Twins, assert_same, run, twins
 from support import features, net
 from torch import Tensor, nn
+from training import cpu_of
 
-
-@pytest.fixture(autouse=True)
-def forget_compiled() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("forget_compiled")
 
 
 class WithLoss(nn.Module):
@@ -57,7 +52,7 @@ def test_a_model_trains_within_its_budget_to_the_bit(name: str, budget: str) -> 
     assert pair.warnings == []
     assert ours.peak <= pair.budget < plain.peak
     (plan,) = pair.plans
-    assert ours.peak == cpu(plan)["peak"], "predicted to the byte"
+    assert ours.peak == cpu_of(plan)["peak"], "predicted to the byte"
     if budget != "min":
         assert pair.budget <= plain.peak * int(budget[:-1]) / 100
 
@@ -226,7 +221,7 @@ def test_a_deep_copy_is_plain_and_can_be_optimised() -> None:
     recals.optimize(other, budget="75%")
     assert_same(run(pair.plain, features(), seed=9), run(other, features(), seed=9))
     (plan,) = recals.plan_of(other)
-    assert cpu(plan)["budget"] > pair.budget
+    assert cpu_of(plan)["budget"] > pair.budget
 
 
 def test_pickle_and_state_dict_are_the_plain_models() -> None:
@@ -459,7 +454,7 @@ def test_the_only_number_is_the_loss() -> None:
     plain, ours = pair.steps(features(), loss=lambda out: out["loss"])
     assert pair.warnings == []
     (plan,) = pair.plans
-    assert cpu(plan)["plain_peak"] == plain.peak
+    assert cpu_of(plan)["plain_peak"] == plain.peak
     assert ours.peak <= pair.budget
 
 
@@ -696,7 +691,7 @@ def test_the_first_example_of_the_readme_runs() -> None:
     exec(program, names)
     assert type(names["model"]).__name__ == "ResNet"
     (plan,) = recals.plan_of(names["model"])
-    assert cpu(plan)["budget"] == 512 * 2**20
+    assert cpu_of(plan)["budget"] == 512 * 2**20
 
 
 def test_planning_for_a_gpu_goes_on_working() -> None:

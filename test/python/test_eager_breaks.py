@@ -1,7 +1,6 @@
 """Models that torch captures as several graphs: they share one budget."""
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,15 +8,11 @@ import recals
 import torch
 import torch.nn.functional as F
 import training
-from eager import cpu, run, twins
+from eager import run, twins
 from torch import Tensor, nn
+from training import cpu_of
 
-
-@pytest.fixture(autouse=True)
-def forget_compiled() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("forget_compiled")
 
 
 class Block(nn.Module):
@@ -180,7 +175,7 @@ def test_what_depends_on_data_has_the_plain_bits(model: Any) -> None:
     pair = twins(model(), budget="min")
     pair.steps(rows(), count=4)
     assert any("does not become one graph" in text for text in pair.warnings)
-    assert all(cpu(plan)["peak"] <= cpu(plan)["budget"] for plan in pair.plans)
+    assert all(cpu_of(plan)["peak"] <= cpu_of(plan)["budget"] for plan in pair.plans)
 
 
 def test_reports_say_that_there_are_several_graphs() -> None:

@@ -1,22 +1,17 @@
 """Eager modules whose inputs change their shapes: a plan for each, the budget at each, and nothing plain in silence."""
 
 import threading
-from collections.abc import Iterator
 
 import models
 import pytest
 import recals
 import torch
 import torch.nn.functional as F
-from eager import cpu, run, twins
+from eager import run, twins
 from torch import Tensor, nn
+from training import cpu_of
 
-
-@pytest.fixture(autouse=True)
-def forget_compiled() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("forget_compiled")
 
 
 class Sequence(nn.Module):
@@ -121,7 +116,7 @@ def test_autocast_around_the_call_has_a_plan_of_its_own() -> None:
     pair = twins(Sequence(), budget="70%")
     pair.steps(tokens(2, 64))
     plain, ours = pair.steps(tokens(2, 64), autocast=torch.bfloat16)
-    assert ours.peak <= 0.7 * plain.peak or ours.peak <= max(cpu(plan)["budget"] for plan in pair.plans)
+    assert ours.peak <= 0.7 * plain.peak or ours.peak <= max(cpu_of(plan)["budget"] for plan in pair.plans)
     assert len(pair.plans) == 2
     assert any("autocast" in plan["signature"] for plan in pair.plans)
     pair.step(tokens(2, 64))

@@ -5,7 +5,7 @@ Its bits are the plain model's, planned or not, and where it is not planned that
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,12 +16,7 @@ from eager import twins
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-
-@pytest.fixture(autouse=True)
-def forget_compiled() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("forget_compiled")
 
 
 class Base(nn.Module):

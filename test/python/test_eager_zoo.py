@@ -15,7 +15,7 @@ import pytest
 import recals
 import torch
 import training
-from eager import cpu
+from training import cpu_of
 from zoo import ZOO, Specimen
 
 SEVERAL_GRAPHS = {"gpt2"}
@@ -25,11 +25,7 @@ NOT_PLANNED = {("graph", torch.bfloat16)}
 """The analysis does not know what autocast does inside of a GRU cell, and says so."""
 
 
-@pytest.fixture(autouse=True)
-def forget_compiled() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("forget_compiled")
 
 
 def planned(specimen: Specimen, budget: Any) -> torch.nn.Module:
@@ -83,5 +79,5 @@ def test_a_model_of_the_zoo(name: str, budget: str, autocast: torch.dtype | None
         return
     assert all(name in SEVERAL_GRAPHS and "does not become one graph" in text for text in said), said
     if name not in SEVERAL_GRAPHS:
-        assert peaks[1][0] <= max(cpu(plan)["budget"] for plan in recals.plan_of(ours))
+        assert peaks[1][0] <= max(cpu_of(plan)["budget"] for plan in recals.plan_of(ours))
     assert peaks[1][0] < peaks[0][0]

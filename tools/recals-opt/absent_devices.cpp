@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <nlohmann/json.hpp>
 
 #include "passes/lower/lower.h"
+#include "runtime/devices_here.h"
 #include "tools/recals-opt/errors.h"
 
 namespace recals::opt {
@@ -30,8 +30,7 @@ bool is_here(c10::Device device) {
   if (device.is_cpu() || device.is_meta()) {
     return true;
   }
-  return c10::impl::hasDeviceGuardImpl(device.type()) &&
-      c10::impl::getDeviceGuardImpl(device.type())->deviceCount() > std::max<c10::DeviceIndex>(device.index(), 0);
+  return devices_here(device.type()) > std::max<c10::DeviceIndex>(device.index(), 0);
 }
 
 at::Tensor tensor_without_data(

@@ -9,19 +9,20 @@ from typing import Any
 import torch
 from torch import fx
 
-from recals._errors import BudgetWarning, RecalsError
+from recals._errors import RecalsError
 from recals.eager.facade import disabled
 from recals.eager.graphs import CapturedGraph
+from recals.eager.once import Once
 from recals.eager.settings import Goal, Settings
 from recals.eager.steps import PlannedStep
 
 
-class _Alone:
+class _Alone(Once):
     """The owner of a graph of which no more is known: its budget is the graph's own."""
 
     def __init__(self, settings: Settings) -> None:
+        super().__init__("a compiled graph", settings.on_mismatch)
         self.settings = settings
-        self._said: set[str] = set()
         self._planned = False
         self.all_outputs_count = False
         self._forget = False
@@ -36,19 +37,20 @@ class _Alone:
         text = "recals: a compiled graph is called with shapes that it was not planned for"
         if self.settings.on_new_shape == "error":
             raise RecalsError(text)
-        self._warn(text + "; it runs plain, outside of the budget")
+        text += "; it runs plain, outside of the budget"
+        self.warn(text, text)
         return False
 
     def goal_of(self, graph: CapturedGraph) -> Goal:
         if graph.breaks is None:
             return Goal(self.settings.budget)
         why, place = graph.breaks
-        self._warn(
+        text = (
             f"recals: the compiled model breaks into several graphs{place} ({why}), and a backend of torch.compile "
-            f"sees "
-            "one at a time: this one is planned as small as it can be, and the budget of the step is not promised. "
-            "recals.optimize(model, budget=...) plans them together"
+            "sees one at a time: this one is planned as small as it can be, and the budget of the step is not "
+            "promised. recals.optimize(model, budget=...) plans them together"
         )
+        self.warn(text, text)
         return Goal("min", lean=True)
 
     def one_scalar_is_loss(self, graph: CapturedGraph) -> bool:
@@ -63,26 +65,14 @@ class _Alone:
     def runs(self, graph: CapturedGraph, refused: bool, step: PlannedStep | None, arguments: tuple[Any, ...]) -> None:
         pass
 
-    def cannot_plan(self, text: str) -> None:
-        text = f"recals: a compiled graph is not planned, and so runs plain, outside of the budget: it {text}"
-        if self.settings.on_mismatch == "error":
-            raise RecalsError(text)
-        if self.settings.on_mismatch == "warn":
-            self._warn(text)
-
     def gradient_came(self) -> None:
         if not self.all_outputs_count:
             self.all_outputs_count = self._forget = True
-            self._warn(
+            self.warn(
+                "gradient",
                 "recals: an output of a compiled graph that was taken for no part of the loss has got a gradient, so "
-                "this "
-                "step may hold more than its budget; from the next one on each output counts"
+                "this step may hold more than its budget; from the next one on each output counts",
             )
-
-    def _warn(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            warnings.warn(text, BudgetWarning, stacklevel=2)
 
 
 def _settings(options: dict[str, Any]) -> Settings:

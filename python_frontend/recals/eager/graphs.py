@@ -55,7 +55,8 @@ class Owner(Protocol):
         """A result that was to have no gradient has got one."""
 
 
-def _break_of(graph_module: fx.GraphModule) -> tuple[str, Place] | None:
+def break_of(graph_module: fx.GraphModule) -> tuple[str, Place] | None:
+    """Why and where a graph ends before the model does; None if it does not."""
     reason = getattr(graph_module, "compile_subgraph_reason", None)
     if reason is None or not reason.graph_break:
         return None
@@ -73,8 +74,7 @@ class CapturedGraph:
 
     def __init__(self, graph_module: fx.GraphModule, owner: Owner) -> None:
         self._owner = owner
-        self.breaks = _break_of(graph_module)
-        """Why and where the graph ends before the model does."""
+        self.breaks = break_of(graph_module)
         self._plain, self._loss = split_loss(without_checkpoints(graph_module))
         self._numbers: Numbers | None = None
         self._refused: set[str] = set()

@@ -9,7 +9,8 @@ from torch import Tensor, fx, nn
 
 from recals._errors import RecalsError
 from recals.eager import dynamo
-from recals.eager.loss_part import allow_mark, recals_loss, split_loss
+from recals.eager.graphs import break_of
+from recals.eager.loss_part import split_loss, traced_call
 from recals.eager.refusals import refusals
 from recals.eager.regions import without_checkpoints, without_idle_autocasts
 from recals.eager.steps import CapturedStep
@@ -27,11 +28,11 @@ class _Captured(BaseException):
 
 
 def _capture(graph_module: fx.GraphModule, arguments: tuple[Any, ...]) -> None:
-    reason = getattr(graph_module, "compile_subgraph_reason", None)
-    if reason is not None and reason.graph_break:
+    breaks = break_of(graph_module)
+    if breaks is not None:
         raise RecalsError(
-            f"recals: the model does not become one graph: {str(reason.reason).strip().splitlines()[0]}. Only "
-            "recals.optimize plans the graphs of such a model"
+            f"recals: the model does not become one graph: {breaks[0]}. Only recals.optimize plans the graphs of "
+            "such a model"
         )
     plain, part = split_loss(without_checkpoints(graph_module))
     plain = without_idle_autocasts(plain)
@@ -50,15 +51,9 @@ def captured_step(
     def backend(graph_module: fx.GraphModule, example_inputs: Any) -> Any:
         return lambda *given: _capture(graph_module, given)
 
-    def call(*positional: Any, **named: Any) -> Any:
-        result = model._call_impl(*positional, **named)
-        return result if loss is None else (result, recals_loss(loss(result)))
-
-    if loss is not None:
-        allow_mark()
     try:
         with dynamo.settings(), torch.enable_grad():
-            torch.compile(dynamo.fresh(call), backend=backend)(*arguments, **keywords)
+            torch.compile(traced_call(model, loss), backend=backend)(*arguments, **keywords)
     except _Captured as captured:
         return captured.step.module, captured.inputs, captured.loss
     raise RecalsError("recals: the model has no tensor op that depends on its inputs, so there is nothing to train")

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
+
+from recals.eager import dynamo
+from recals.loss import Loss
 
 
 def recals_loss(value: Any) -> Any:
@@ -16,9 +19,20 @@ def recals_loss(value: Any) -> Any:
     return value
 
 
-def allow_mark() -> None:
-    """Lets dynamo write the mark into its graphs."""
+def traced_call(model: nn.Module, loss: Loss | None) -> Callable[..., Any]:
+    """What dynamo is to trace of a call of `model`: its result, and with a loss, that behind the mark, too."""
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return model._call_impl(*arguments, **keywords)
+
+    def call_with_loss(*arguments: Any, **keywords: Any) -> Any:
+        result = model._call_impl(*arguments, **keywords)
+        return result, recals_loss(loss(result))  # type: ignore[misc]
+
+    if loss is None:
+        return dynamo.fresh(call)
     torch._dynamo.allow_in_graph(recals_loss)
+    return dynamo.fresh(call_with_loss)
 
 
 @dataclass

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx, nn
 
-from recals._errors import BudgetWarning, RecalsError
+from recals._errors import RecalsError
 from recals.eager import dynamo
 from recals.eager.graphs import PLANNING, CapturedGraph
 from recals.eager.joint import plan_together
-from recals.eager.loss_part import allow_mark, recals_loss
+from recals.eager.loss_part import traced_call
+from recals.eager.once import Once
 from recals.eager.settings import Goal, Settings
 from recals.eager.steps import PlannedStep
 
@@ -44,15 +44,15 @@ class Call:
     """Plans that it made."""
 
 
-class Session:
+class Session(Once):
     """What `recals.optimize` knows of a model; dynamo's backend for it."""
 
     def __init__(self, settings: Settings, name: str) -> None:
+        super().__init__(f"a part of {name}", settings.on_mismatch)
         self.settings = settings
         self.graphs: list[CapturedGraph] = []
         self._name = name
         self._local = threading.local()
-        self._said: set[str] = set()
         self._trained = False
         self._whole = True
         self._shapes: set[str] = set()
@@ -83,7 +83,7 @@ class Session:
         )
         if self.settings.on_new_shape == "error":
             raise RecalsError(text)
-        self._warn("new shape", text + "; this step and others like it run plain, outside of the budget")
+        self.warn("new shape", text + "; this step and others like it run plain, outside of the budget")
         return False
 
     def goal_of(self, graph: CapturedGraph) -> Goal:
@@ -93,7 +93,7 @@ class Session:
     def _say_break(self, graph: CapturedGraph) -> None:
         if graph.breaks is not None:
             why, place = graph.breaks
-            self._warn(
+            self.warn(
                 f"break{why}{place}",
                 f"recals: {self._name} does not become one graph: it breaks{place} ({why}). Its graphs are planned "
                 "together after the first step, which keeps as little as it can; what runs between them is not counted",
@@ -109,7 +109,7 @@ class Session:
 
     def planned(self, graph: CapturedGraph, step: PlannedStep) -> None:
         for text in step.warnings:
-            self._warn(text, text, UserWarning)
+            self.warn(text, text, UserWarning)
         self._call().new.append(step)
 
     def runs(self, graph: CapturedGraph, refused: bool, step: PlannedStep | None, arguments: tuple[Any, ...]) -> None:
@@ -120,20 +120,13 @@ class Session:
         if refused and self._is_alone(graph):
             raise NotPlanned
 
-    def cannot_plan(self, text: str) -> None:
-        text = f"recals: a part of {self._name} is not planned, and so runs plain, outside of the budget: it {text}"
-        if self.settings.on_mismatch == "error":
-            raise RecalsError(text)
-        if self.settings.on_mismatch == "warn":
-            self._warn(text, text)
-
     def gradient_came(self) -> None:
         if not self.all_outputs_count:
             self.all_outputs_count = True  # the next step is planned anew
             for graph in self.graphs:
                 graph.forget()
             self._together.clear()
-            self._warn(
+            self.warn(
                 "gradient",
                 f"recals: an output of {self._name} that was taken for no part of the loss has got a gradient, so this "
                 "step may hold more than its budget; from the next one on each output counts. Say what the loss is: "
@@ -197,10 +190,10 @@ class Session:
         broken = any(graph.breaks is not None for graph, _ in call.trail)
         if not call.trail and _needs_gradient(result):
             why = "; ".join(call.reasons.new())
-            if why or not self._said:
+            if why or not self.said:
                 self.cannot_plan(f"cannot be captured by torch: {why or 'TORCH_LOGS=graph_breaks tells why'}")
         elif not broken and (new := call.reasons.new()):
-            self._warn(
+            self.warn(
                 new[0],
                 f"recals: {self._name} does not become one graph ({'; '.join(new)}). Its graphs are planned together "
                 "after the first step; what runs outside of them is not counted",
@@ -224,11 +217,6 @@ class Session:
         call = getattr(self._local, "call", None)
         return call if call is not None else Call()
 
-    def _warn(self, key: str, text: str, kind: type[Warning] = BudgetWarning) -> None:
-        if key not in self._said:
-            self._said.add(key)
-            warnings.warn(text, kind, stacklevel=2)
-
 
 def _needs_gradient(result: Any) -> bool:
     leaves = torch.utils._pytree.tree_leaves(result)
@@ -242,20 +230,11 @@ def _shortened(signature: str) -> str:
 def compiled_call(model: nn.Module, session: Session) -> Any:
     """`model`'s call through dynamo. With a loss= it is traced behind the model, and what it gives is left out."""
     loss = session.settings.loss
-
-    def call(*arguments: Any, **keywords: Any) -> Any:
-        return model._call_impl(*arguments, **keywords)
-
-    def call_with_loss(*arguments: Any, **keywords: Any) -> Any:
-        result = model._call_impl(*arguments, **keywords)
-        return result, recals_loss(loss(result))  # type: ignore[misc]
-
+    compiled = torch.compile(traced_call(model, loss), backend=session)
     if loss is None:
-        return torch.compile(dynamo.fresh(call), backend=session)
-    allow_mark()
-    both = torch.compile(dynamo.fresh(call_with_loss), backend=session)
+        return compiled
 
     def without_loss(*arguments: Any, **keywords: Any) -> Any:
-        return both(*arguments, **keywords)[0]
+        return compiled(*arguments, **keywords)[0]
 
     return without_loss

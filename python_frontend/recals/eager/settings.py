@@ -10,12 +10,13 @@ from recals._load import _C
 from recals.arguments import (
     Budget,
     CostModel,
+    Device,
     GpuDevices,
     OnMismatch,
     Pins,
     Scratch,
-    limits,
     planning_options,
+    set_goal,
     step_options,
 )
 from recals.loss import Loss
@@ -50,25 +51,17 @@ class Settings:
 
     def check(self) -> None:
         """Raises ValueError, TypeError for what can be told without a step."""
-        options = self.analysis(None)
-        options.budgets = limits(self.budget)
-        if self.loss is not None and not callable(self.loss):
-            raise TypeError(
-                f"recals: loss is a function of what the module returns, not {self.loss!r} ({type(self.loss).__name__})"
-            )
-        if not isinstance(self.on_mismatch, str):
-            raise TypeError(f"recals: on_mismatch is 'warn', 'error' or 'plain', not {self.on_mismatch!r}")
-        options.on_mismatch = self.on_mismatch
+        set_goal(self.analysis(self.loss), self.budget, self.on_mismatch)
         if self.on_new_shape not in ("plan", "plain", "error"):
             raise ValueError(f"recals: on_new_shape is 'plan', 'plain' or 'error', not {self.on_new_shape!r}")
         if isinstance(self.max_plans, bool) or not isinstance(self.max_plans, int) or self.max_plans < 1:
             raise ValueError(f"recals: max_plans is a number of plans, at least 1, not {self.max_plans!r}")
 
-    def analysis(self, loss: Loss | None) -> Any:
-        """What a step is analysed with. `loss`: of the results of a captured graph."""
+    def analysis(self, loss: Loss | None, target_device: Device | None = None) -> Any:
+        """What a step is analysed with. `loss`: of the results of the module that is analysed."""
         return step_options(
             cost_model=self.cost_model,
-            target_device=None,
+            target_device=target_device,
             workspace_margin=self.workspace_margin,
             scratch=self.scratch,
             loss=loss,
