@@ -168,7 +168,8 @@ def restore(module: M) -> M:
     """The plain module: of a scripted one that it was made from, with the same tensors and the original methods; an
     eager one comes back itself, and runs as it is.
 
-    Raises RecalsError if a scripted `module` was not made by `optimize`.
+    Raises RecalsError if `module` was not made by `optimize` (with RECALS_DISABLE=1 no eager module is, and none is
+    refused).
     """
     if isinstance(module, torch.jit.ScriptModule):
         scripted: M = restore_scripted(module)

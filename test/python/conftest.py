@@ -31,21 +31,24 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(THREADS)
 
 
-def threads_for(node: pytest.Item) -> int:
-    """Predictions hold for as many threads as there are cores; on one, some convolutions copy less. So where a test
-    wants them to be close (marked so, or about the U-Net), it takes all. Scatter-adds of several threads sum in any
-    order, so the graph net has one."""
+def threads_for(named: set[str], close: bool) -> int:
+    """Predictions hold for as many threads as there are cores; on one, some convolutions copy less. So what is to be
+    `close`, and what is about the U-Net, takes all. Scatter-adds of several threads sum in any order, so the graph net
+    has one."""
+    return len(os.sched_getaffinity(0)) if (close or "unet" in named) and "graph" not in named else THREADS
+
+
+def threads_of(node: pytest.Item) -> int:
     callspec = getattr(node, "callspec", None)
     arguments = list(callspec.params.values()) if callspec is not None else []
     words = [word for argument in arguments for word in (argument if isinstance(argument, tuple) else (argument,))]
     named = {word for word in words if isinstance(word, str)}
-    close = "unet" in named or node.get_closest_marker("all_threads") is not None
-    return len(os.sched_getaffinity(0)) if close and "graph" not in named else THREADS
+    return threads_for(named, node.get_closest_marker("all_threads") is not None)
 
 
 @pytest.fixture(autouse=True)
 def own_threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    torch.set_num_threads(threads_for(request.node))
+    torch.set_num_threads(threads_of(request.node))
     yield
     torch.set_num_threads(THREADS)
 

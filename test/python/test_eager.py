@@ -256,6 +256,7 @@ def test_the_switch_before_optimize(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECALS_DISABLE", "1")
     model = recals.optimize(WithLoss(), features(), budget=1)
     assert model._compiled_call_impl is None
+    assert recals.restore(model) is model
 
 
 def test_several_models_in_one_step() -> None:

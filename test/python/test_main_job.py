@@ -11,7 +11,7 @@ import models
 import pytest
 import torch
 import training
-from conftest import threads_for
+from conftest import threads_of
 from torch import Tensor
 
 STEPS = 20
@@ -79,7 +79,7 @@ class Job:
 )
 def job(request: pytest.FixtureRequest, references: dict[str, Reference]) -> Job:
     name, fraction = request.param
-    torch.set_num_threads(threads_for(request.node))
+    torch.set_num_threads(threads_of(request.node))
     reference = reference_of(name, references)
     agreed = training.budgeted(models.build(name, "small"), int(reference.peak * fraction))
     trainee = agreed.trainee

@@ -24,7 +24,7 @@ def main(files: list[str]) -> None:
     results = {}
     for entry in files:
         name, _, file = entry.partition("=")
-        torch.set_num_threads(threads_for(f"test_zoo[{name}]"))
+        torch.set_num_threads(threads_for({name}, close=True))  # as in the test that made the file
         specimen, module = ZOO[name](), torch.jit.load(file)
         peak = specimen.measured_peak(module)
         recals.reset_counters()

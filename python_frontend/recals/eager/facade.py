@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from recals._errors import BudgetWarning
+from recals._errors import BudgetWarning, RecalsError
 from recals.eager import dynamo
 from recals.eager.sessions import Call, Session, compiled_call
 from recals.eager.settings import Settings
@@ -94,7 +94,9 @@ def optimize_in_place(
 
 
 def restore_in_place(model: M) -> M:
-    """`model` itself, plain again."""
+    """`model` itself, plain again. Raises RecalsError if it has no budget, unless RECALS_DISABLE is why."""
     if session_of(model) is not None:
         model._compiled_call_impl = None
+    elif not disabled():
+        raise RecalsError(f"recals: this {type(model).__name__} has no budget: there is nothing to restore")
     return model
