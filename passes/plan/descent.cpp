@@ -213,12 +213,14 @@ std::optional<Descent::Point> Descent::below(const Point& from) {
       return begin;
     }
   }
-  std::optional<Point> point = level >= floor_ ? reach(from, level, true) : std::nullopt;
+  if (leads_to_end(range)) {
+    const Point* const next = next_on_way_to_end(from.peak);
+    std::optional<Point> point = next && level > next->peak ? reach(from, level, Also::Nothing) : std::nullopt;
+    return next && (!point || point->peak <= next->peak) ? *next : point;
+  }
+  std::optional<Point> point = level >= floor_ ? reach(from, level, Also::Starts) : std::nullopt;
   if (!point && level >= floor_) {
     point = reach_hot(from, level);
-  }
-  if (leads_to_end(range)) {
-    return point;
   }
   if (std::optional<Point> begin = anchor_in(range + 1, range_of(point ? point->peak : floor_))) {
     // Where it fell into a later range that has an anchor, the anchor is what everybody meets there.
@@ -227,13 +229,20 @@ std::optional<Descent::Point> Descent::below(const Point& from) {
   return point;
 }
 
-/// The end. It is polished here: what is found on that way may lie lower still, and nothing must be below the end.
+/// The end, as it is found: who only wants to know how low it is does not wait for a cheaper plan.
 const Descent::Point& Descent::lowest() {
   if (!lowest_) {
-    const Point point = anchored_ ? lowest_from_anchor() : lowest_from(now());
-    lowest_ = search_.for_starts ? point : polished(point, point.peak, 0);
+    lowest_ = anchored_ ? lowest_of_large_step() : lowest_from(now());
   }
   return *lowest_;
+}
+
+/// The end, polished; its peak stays, so that nothing is below it.
+const Descent::Point& Descent::polished_lowest() {
+  if (!polished_lowest_) {
+    polished_lowest_ = polished(lowest(), lowest().peak, lowest().peak);
+  }
+  return *polished_lowest_;
 }
 
 /// Between `from` and the level below it, which cannot be reached.
@@ -252,29 +261,61 @@ Descent::Point Descent::lowest_from(const Point& from) {
   return lowest;
 }
 
-/// In a large step: down from the last anchor, in steps that grow as long as they succeed, and shrink where they do not.
-Descent::Point Descent::lowest_from_anchor() {
-  const int range = last_range();
-  Point lowest = range > 0 ? *anchor(range) : plain_;
+/// In a large step: down in steps that grow as long as they succeed, and shrink where they do not. No anchor is below.
+Descent::Point Descent::lowest_of_large_step() {
+  Point lowest = low_start();
+  way_to_end_ = {lowest};
   constexpr double least_share = 0.006;
   int most_hot = 4; // searches that take long: about what it costs to plan for a budget
-  const size_t attempts = hot_attempts(1, 2);
   double share = 0.02;
   bool grows = true;
   while (share > least_share && lowest.peak > floor_ && most_hot > 0) {
     const int64_t level = std::max(static_cast<int64_t>(static_cast<double>(lowest.peak) * (1 - share)), floor_);
-    std::optional<Point> lower = reach(lowest, level, grows);
+    std::optional<Point> lower = reach(lowest, level, grows ? Also::StartsOfItself : Also::Nothing);
     if (!lower) {
-      lower = reach_hot(lowest, level, attempts, attempts - 1);
+      lower = reach_hot(lowest, level, 1, 0, effort(0.2, 0.05));
       --most_hot;
     }
     grows = grows && lower;
     share = grows ? std::min(2 * share, 0.16) : lower ? share : share / 2;
     if (lower) {
       lowest = std::move(*lower);
+      way_to_end_.push_back(lowest);
+    }
+  }
+  for (bool found = true; found;) {
+    found = false;
+    const int range = range_of(lowest.peak);
+    for (const int r : {range, range + 1}) {
+      if (anchor(r) && anchor(r)->peak < lowest.peak) {
+        lowest = *anchor(r);
+        way_to_end_.push_back(lowest);
+        found = true;
+      }
     }
   }
   return lowest;
+}
+
+/// Where the way to the end begins: at the end of the shorter step, repeated, or at what nearly fits into the least.
+Descent::Point Descent::low_start() {
+  Point low = plain_;
+  const auto consider = [&](const std::vector<Choice>& choices) {
+    step_.set_choices(choices);
+    if (Point point = point_of(state_of(step_)); point.peak < low.peak) {
+      low = std::move(point);
+    }
+  };
+  if (shorter_) {
+    const Point& end = shorter_->descent.end();
+    for (const Shortened::Way way : {Shortened::Way::Stretch, Shortened::Way::Tile}) {
+      consider(shorter_->step.repeated(end.choices, way));
+    }
+  } else {
+    set_level(floor_);
+    consider(best_of(starts(starting_work(), false)).choices);
+  }
+  return low;
 }
 
 /// Ranges of levels, from the plain peak down; a range begins at `top_of_range`.
@@ -293,11 +334,11 @@ int64_t Descent::top_of_range(int range) const {
 /// The plan at which a range begins, whatever comes before; empty if there is none in the range.
 const std::optional<Descent::Point>& Descent::anchor(int range) {
   const auto [at, is_new] = anchors_.try_emplace(range);
-  if (is_new) {
-    const int64_t top = top_of_range(range);
+  const int64_t top = top_of_range(range);
+  if (is_new && top >= floor_) {
     set_level(top);
     step_.set_choices(starts_.plain());
-    const State state = best_from_starts(effort(0.05, 0.01), 2);
+    const State state = best_of(starts(starting_work(), false));
     if (state.fits()) {
       step_.set_choices(state.choices);
       improver_.keep_what_fits(most_work_ / 100);
@@ -310,21 +351,26 @@ const std::optional<Descent::Point>& Descent::anchor(int range) {
   return at->second;
 }
 
-/// The range of the last anchor, as they are there down to some range; 0: there is none.
-int Descent::last_range() {
-  if (last_range_ < 0) {
-    last_range_ = 0;
-    for (int none = range_of(std::max<int64_t>(floor_, 1)) + 1; none - last_range_ > 1;) {
-      const int middle = last_range_ + (none - last_range_) / 2;
-      (anchor(middle) ? last_range_ : none) = middle;
+/// Behind this range there are no anchors any more: the way goes on by what `lowest` met.
+bool Descent::leads_to_end(int range) {
+  if (!anchored_ || anchor(range + 1)) {
+    return false;
+  }
+  const int last = range_of(lowest().peak);
+  for (int r = range + 2; r <= last; ++r) {
+    if (anchor(r)) {
+      return false;
     }
   }
-  return last_range_;
+  return true;
 }
 
-/// Behind this range there are no anchors any more: the way goes down level by level, to the end at the latest.
-bool Descent::leads_to_end(int range) {
-  return anchored_ && !anchor(range + 1) && range >= last_range();
+/// The first plan below a peak that `lowest` met; null: none is.
+const Descent::Point* Descent::next_on_way_to_end(int64_t peak) {
+  lowest();
+  const auto below = [&](const Point& point) { return point.peak < peak; };
+  const auto it = std::find_if(way_to_end_.begin(), way_to_end_.end(), below);
+  return it == way_to_end_.end() ? nullptr : &*it;
 }
 
 /// Leaves out ranges between here and a level, as far as their anchors allow. Every way down meets every anchor, so this
@@ -340,8 +386,15 @@ void Descent::jump_towards(int64_t level) {
   for (int range = none - 1; none - found > 1; range = found + (none - found) / 2) {
     (anchor(range) ? found : none) = range;
   }
-  if (found > first) {
-    points_ = {*anchor(found)};
+  const Point* begin = found > first ? &*anchor(found) : nullptr;
+  if (leads_to_end(found)) {
+    int64_t peak = begin ? begin->peak : now().peak;
+    for (const Point* next; (next = next_on_way_to_end(peak)) && next->peak > level; peak = next->peak) {
+      begin = next;
+    }
+  }
+  if (begin) {
+    points_ = {*begin};
     at_ = 0;
     at_end_ = false;
   }
@@ -352,8 +405,8 @@ bool Descent::is_anchor(const Point& point) {
   return known != anchors_.end() && known->second && known->second->choices == point.choices;
 }
 
-/// `anew`: it begins at starting points, too, where nothing else fits, or where it is time to.
-std::optional<Descent::Point> Descent::reach(const Point& from, int64_t level, bool anew) {
+/// By small changes of `from`, and by what `also` names where these do not fit, or where it is time to.
+std::optional<Descent::Point> Descent::reach(const Point& from, int64_t level, Also also) {
   set_level(level);
   step_.set_choices(from.choices);
   improver_.drop_until_it_fits({}, most_work_ / 50);
@@ -367,8 +420,10 @@ std::optional<Descent::Point> Descent::reach(const Point& from, int64_t level, b
   chain.tries = std::max<int64_t>(chain.tries, 600);
   const State chained = improver_.anneal({chain, kCold, 1, false, {}});
   best = better(chained, best) ? chained : best;
-  if (anew && ((level < next_starts_ && !anchored_) || !best.fits())) {
-    const State start = best_from_starts(effort(0.05, 0.01), 2);
+  if (also != Also::Nothing && ((level < next_starts_ && !anchored_) || !best.fits())) {
+    const State start = best_of(
+        also == Also::Starts ? starts(starting_work(), false)
+                             : starts_.best(step_, improver_, limits_, starting_work()));
     best = better(start, best) ? start : best;
     while (next_starts_ > level) {
       next_starts_ = static_cast<int64_t>(static_cast<double>(next_starts_) * kStarts);
@@ -430,13 +485,17 @@ std::vector<State> Descent::starts(int64_t work, bool polish) {
   return starts;
 }
 
-/// Starts that fit or nearly do, annealed.
-State Descent::best_from_starts(const Effort& each, int most_starts) {
-  std::vector<State> starts = this->starts(3 * each.work, false);
+int64_t Descent::starting_work() const {
+  return most_work_ * 3 / 100;
+}
+
+/// The first two of `starts`, annealed, and those that do not fit before that, hot; the better of them.
+State Descent::best_of(const std::vector<State>& starts) {
+  const Effort each = effort(0.05, 0.01);
   State best = starts.front();
-  for (int i = 0; i < std::min(most_starts, static_cast<int>(starts.size())); ++i) {
+  for (size_t i = 0; i < std::min<size_t>(2, starts.size()); ++i) {
     step_.set_choices(starts[i].choices);
-    const uint64_t seed = static_cast<uint64_t>(i);
+    const uint64_t seed = i;
     if (!starts[i].fits()) {
       step_.set_choices(improver_.anneal({each, kHot, seed, true, {}}).choices);
     }
@@ -448,13 +507,13 @@ State Descent::best_from_starts(const Effort& each, int most_starts) {
 
 /// Annealing, hot, answers whether a peak can be had at all.
 std::optional<Descent::Point> Descent::reach_hot(const Point& from, int64_t level) {
-  return reach_hot(from, level, hot_attempts(3, 12), 2);
+  return reach_hot(from, level, hot_attempts(), 2, effort(0.4, 0.1));
 }
 
 /// More of them in small steps, where one takes less.
-size_t Descent::hot_attempts(size_t least, size_t most) const {
+size_t Descent::hot_attempts() const {
   const int64_t tries = std::max<int64_t>(effort(0.4, 0.1).tries, 1);
-  return std::clamp<size_t>(50000 / static_cast<size_t>(tries), least, most);
+  return std::clamp<size_t>(50000 / static_cast<size_t>(tries), 3, 12);
 }
 
 /// Attempts begin in turn at `from` and at the best starting points.
@@ -462,9 +521,9 @@ std::optional<Descent::Point> Descent::reach_hot(
     const Point& from,
     int64_t level,
     size_t attempts,
-    size_t most_starts) {
+    size_t most_starts,
+    const Effort& each) {
   set_level(level);
-  const Effort each = effort(0.4, 0.1);
   std::vector<State> starts = most_starts > 0 ? this->starts(each.work, false) : std::vector<State>();
   starts.resize(std::min(starts.size(), most_starts));
   step_.set_choices(from.choices);
@@ -518,13 +577,18 @@ const Descent::Point& Descent::end() {
   return now();
 }
 
+const Descent::Point& Descent::polished_end() {
+  end();
+  return polished_lowest();
+}
+
 int64_t Descent::work() const {
   return step_.work() + (shorter_ ? shorter_->descent.work() : 0);
 }
 
 std::optional<Descent::Point> Descent::plan(int64_t budget) {
   if (lowest_ && budget == lowest_->peak) {
-    return lowest_;
+    return polished_lowest();
   }
   const std::optional<Point> above = go_below(budget);
   if (!above) {
@@ -558,7 +622,7 @@ std::optional<Descent::Point> Descent::plan(int64_t budget) {
   } else if (next()) {
     below = finer(point, point, now().peak).value_or(now());
   } else {
-    return now(); // the end, which is polished
+    return polished_lowest();
   }
   return polished(below.cost < point.cost ? below : point, point.peak, below.peak);
 }

@@ -61,8 +61,10 @@ class Descent {
   /// The plan for a level: the first point that fits, polished. Empty if the descent ends above it. Any level may follow
   /// any other.
   std::optional<Point> plan(int64_t level);
-  /// The lowest point that there is, polished. `plan` gives it for its own peak.
+  /// The lowest point that there is.
   const Point& end();
+  /// The same peak at less cost: what `plan` gives for it.
+  const Point& polished_end();
   /// Of its simulators, so far.
   int64_t work() const;
 
@@ -79,13 +81,22 @@ class Descent {
   std::optional<Point> go_below(int64_t level);
   std::optional<Point> below(const Point& from);
   const Point& lowest();
+  const Point& polished_lowest();
+  const Point* next_on_way_to_end(int64_t peak);
   Point lowest_from(const Point& from);
-  Point lowest_from_anchor();
-  std::optional<Point> reach(const Point& from, int64_t level, bool anew);
+  Point lowest_of_large_step();
+  Point low_start();
+  enum class Also : uint8_t {
+    Nothing,
+    StartsOfItself, ///< starting points without those that the shorter step gives
+    Starts,
+  };
+  std::optional<Point> reach(const Point& from, int64_t level, Also also);
   std::optional<Point> reach_hot(const Point& from, int64_t level);
-  std::optional<Point> reach_hot(const Point& from, int64_t level, size_t attempts, size_t most_starts);
-  size_t hot_attempts(size_t least, size_t most) const;
-  State best_from_starts(const Effort& each, int most_starts);
+  std::optional<Point> reach_hot(const Point& from, int64_t level, size_t attempts, size_t most_starts, const Effort& each);
+  size_t hot_attempts() const;
+  int64_t starting_work() const;
+  State best_of(const std::vector<State>& starts);
   std::vector<State> starts(int64_t work, bool polish);
   Effort effort(double share_of_tries, double share_of_work) const;
 
@@ -93,7 +104,6 @@ class Descent {
   int64_t top_of_range(int range) const;
   const std::optional<Point>& anchor(int range);
   bool is_anchor(const Point& point);
-  int last_range();
   bool leads_to_end(int range);
   void jump_towards(int64_t level);
 
@@ -116,8 +126,9 @@ class Descent {
   int64_t next_starts_ = 0; ///< below this level the search begins anew once
   bool anchored_ = false;
   std::map<int, std::optional<Point>> anchors_; ///< by range
-  int last_range_ = -1; ///< -1: not known yet
   std::optional<Point> lowest_; ///< the end, once known
+  std::vector<Point> way_to_end_; ///< the plans of a large step that `lowest` met, each smaller than the one before
+  std::optional<Point> polished_lowest_;
   bool at_end_ = false; ///< nothing is below the last of `points_`
 };
 

@@ -140,7 +140,7 @@ std::vector<std::vector<Choice>> frontier(const StepIndex& index, int device, co
   do {
     plans.push_back(descent.now().choices);
   } while (descent.next());
-  plans.back() = descent.now().choices; // a cheaper one for the same peak, perhaps
+  plans.back() = descent.polished_end().choices;
   return plans;
 }
 
