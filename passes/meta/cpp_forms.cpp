@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <ATen/ExpandUtils.h>
+#include <torch/csrc/autograd/function.h>
 
 #include "passes/meta/in_place_sums.h"
 #include "passes/meta/meta_allocator.h"
@@ -43,6 +44,42 @@ class Composed : public c10::OperatorKernel {
       pass_on(op, keys, kMetaKernelsKey, stack);
     }
   }
+};
+
+/// Note [Derivatives that write]
+/// Some formulas of derivatives write into a tensor that they have just made, unless it is what torch takes for a subclass
+/// of tensors, as meta tensors are: then they make one more, which the device does not have. In these autograd nodes the
+/// op calls the form that writes. (at::masked_fill of FunctionsManual's where-formulas; index_backward.)
+const std::unordered_set<std::string>* derivatives_that_write(const std::string& op) {
+  static const std::unordered_map<std::string, std::unordered_set<std::string>> table = {
+      {"masked_fill.Scalar", {"MaximumBackward0", "MinimumBackward0"}},
+      {"index_put", {"IndexBackward0"}},
+  };
+  const auto found = table.find(op);
+  return found == table.end() ? nullptr : &found->second;
+}
+
+class WrittenInDerivatives : public Composed {
+ public:
+  explicit WrittenInDerivatives(const std::string& op) : nodes_(*derivatives_that_write(op)) {}
+
+  void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    const auto node = torch::autograd::get_current_node();
+    if (node == nullptr || nodes_.count(node->name()) == 0 || !is_on_meta(op, keys, *stack)) {
+      Composed::operator()(op, keys, stack);
+      return;
+    }
+    const auto& name = op.operator_name();
+    c10::OperatorName form = {name.name + "_", name.overload_name};
+    if (name.name == "aten::index_put") {
+      form = {"aten::_index_put_impl_", ""};
+      torch::jit::push(*stack, true); // `unsafe`, as index_backward says
+    }
+    c10::Dispatcher::singleton().findSchemaOrThrow(form.name.c_str(), form.overload_name.c_str()).callBoxed(stack);
+  }
+
+ private:
+  const std::unordered_set<std::string>& nodes_;
 };
 
 /// An elementwise op takes single numbers from the CPU whatever device the rest is on. LibTorch looks for the CPU itself
@@ -157,9 +194,9 @@ bool writes_into_outputs(const c10::FunctionSchema& schema) {
   });
 }
 
-template <typename Kernel>
-void add(torch::Library& library, const std::string& op) {
-  library.impl(op.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>()));
+template <typename Kernel, typename... Arguments>
+void add(torch::Library& library, const std::string& op, const Arguments&... arguments) {
+  library.impl(op.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(arguments...)));
 }
 
 } // namespace
@@ -201,7 +238,9 @@ void add_cpp_forms(torch::Library& library, const std::unordered_set<std::string
         add<InPlace>(library, short_name(name));
       }
     } else if (for_any_backend || op->hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd)) {
-      add<Composed>(library, short_name(name));
+      const auto op_name = short_name(name);
+      derivatives_that_write(op_name) ? add<WrittenInDerivatives>(library, op_name, op_name)
+                                      : add<Composed>(library, op_name);
     }
   }
   for (const auto& op : into_outputs) {

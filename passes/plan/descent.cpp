@@ -265,8 +265,8 @@ Descent::Point Descent::lowest_from(const Point& from) {
 Descent::Point Descent::lowest_of_large_step() {
   Point lowest = low_start();
   way_to_end_ = {lowest};
-  constexpr double least_share = 0.006;
-  int most_hot = 4; // searches that take long: about what it costs to plan for a budget
+  constexpr double least_share = 0.004;
+  int most_hot = shorter_ ? 8 : 4; // searches that take long; as many as cost about as much as a plan for a budget
   double share = 0.02;
   bool grows = true;
   while (share > least_share && lowest.peak > floor_ && most_hot > 0) {
