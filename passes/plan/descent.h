@@ -21,6 +21,8 @@
 /// *anchor* of a range of levels is made from the starting points alone, and counts if its peak lies in the range. Where
 /// there is one, what came before leaves off at the range above it. So the way to a budget is short, and is yet a part of
 /// the one way down: all the same plans are met by whoever comes from above.
+/// Low down, starting points fit no longer, and there are no anchors. The search for the end begins there by itself, and
+/// the plans that it meets are what the way passes below the last anchor.
 
 #include <map>
 #include <memory>
