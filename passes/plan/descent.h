@@ -95,7 +95,12 @@ class Descent {
   };
   std::optional<Point> reach(const Point& from, int64_t level, Also also);
   std::optional<Point> reach_hot(const Point& from, int64_t level);
-  std::optional<Point> reach_hot(const Point& from, int64_t level, size_t attempts, size_t most_starts, const Effort& each);
+  std::optional<Point> reach_hot(
+      const Point& from,
+      int64_t level,
+      size_t attempts,
+      size_t most_starts,
+      const Effort& each);
   size_t hot_attempts() const;
   int64_t starting_work() const;
   State best_of(const std::vector<State>& starts);
