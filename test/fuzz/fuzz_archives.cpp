@@ -22,6 +22,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,7 +62,11 @@ int run_here(const fs::path& folder, const std::vector<std::string>& arguments) 
   const int file = open((folder / "stderr").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   dup2(file, STDERR_FILENO);
   close(file);
-  alarm(30); // seconds; a case that hangs is a case that fails
+  // A case that hangs is a case that fails. It has 30 seconds of the CPU, so that a busy machine decides nothing, and 5
+  // minutes to wait.
+  const itimerval most = {{0, 0}, {30, 0}};
+  setitimer(ITIMER_PROF, &most, nullptr);
+  alarm(300);
   std::vector<const char*> argv{"recals-opt"};
   for (const auto& argument : arguments) {
     argv.push_back(argument.c_str());
@@ -69,6 +74,8 @@ int run_here(const fs::path& folder, const std::vector<std::string>& arguments) 
   argv.push_back(nullptr);
   const int code = run(static_cast<int>(argv.size()) - 1, argv.data());
   alarm(0);
+  const itimerval none = {{0, 0}, {0, 0}};
+  setitimer(ITIMER_PROF, &none, nullptr);
   return code;
 }
 
