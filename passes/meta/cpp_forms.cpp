@@ -49,7 +49,8 @@ class Composed : public c10::OperatorKernel {
 /// Note [Derivatives that write]
 /// Some formulas of derivatives write into a tensor that they have just made, unless it is what torch takes for a subclass
 /// of tensors, as meta tensors are: then they make one more, which the device does not have. In these autograd nodes the
-/// op calls the form that writes. (at::masked_fill of FunctionsManual's where-formulas; index_backward.)
+/// op calls the form that writes. A backward that is an op of its own is measured whole instead (runs_as_one).
+/// Returned are the names of the nodes; null: there are none for this op.
 const std::unordered_set<std::string>* derivatives_that_write(const std::string& op) {
   static const std::unordered_map<std::string, std::unordered_set<std::string>> table = {
       {"masked_fill.Scalar", {"MaximumBackward0", "MinimumBackward0"}},
@@ -61,7 +62,8 @@ const std::unordered_set<std::string>* derivatives_that_write(const std::string&
 
 class WrittenInDerivatives : public Composed {
  public:
-  explicit WrittenInDerivatives(const std::string& op) : nodes_(*derivatives_that_write(op)) {}
+  /// `nodes`: the names of the autograd nodes; must outlive it.
+  explicit WrittenInDerivatives(const std::unordered_set<std::string>& nodes) : nodes_(nodes) {}
 
   void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     const auto node = torch::autograd::get_current_node();
@@ -239,8 +241,8 @@ void add_cpp_forms(torch::Library& library, const std::unordered_set<std::string
       }
     } else if (for_any_backend || op->hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd)) {
       const auto op_name = short_name(name);
-      derivatives_that_write(op_name) ? add<WrittenInDerivatives>(library, op_name, op_name)
-                                      : add<Composed>(library, op_name);
+      const auto* nodes = derivatives_that_write(op_name);
+      nodes ? add<WrittenInDerivatives>(library, op_name, *nodes) : add<Composed>(library, op_name);
     }
   }
   for (const auto& op : into_outputs) {

@@ -55,7 +55,6 @@ struct Descent::Shorter {
         options(this->step.index()),
         search([&] {
           options.most_chained = 0; // few levels of it are asked for, so the ways to them should be short
-          options.for_starts = true;
           return options;
         }()),
         descent(this->step.index(), this->options, unit, search),
@@ -283,15 +282,10 @@ Descent::Point Descent::lowest_of_large_step() {
       way_to_end_.push_back(lowest);
     }
   }
-  for (bool found = true; found;) {
-    found = false;
-    const int range = range_of(lowest.peak);
-    for (const int r : {range, range + 1}) {
-      if (anchor(r) && anchor(r)->peak < lowest.peak) {
-        lowest = *anchor(r);
-        way_to_end_.push_back(lowest);
-        found = true;
-      }
+  for (int range = range_of(lowest.peak); range <= range_of(lowest.peak) + 1; ++range) {
+    if (anchor(range) && anchor(range)->peak < lowest.peak) {
+      lowest = *anchor(range);
+      way_to_end_.push_back(lowest);
     }
   }
   return lowest;

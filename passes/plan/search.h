@@ -25,8 +25,6 @@ struct SearchOptions {
   size_t most_archived = kSmall;
   /// Of these, those with at most so many sets of choices have all of them tried.
   double most_sets = 100'000;
-  /// What is found is where another search begins: its smallest plan need not be the last word.
-  bool for_starts = false;
 };
 
 inline int64_t work_of(const StepIndex& index, const SearchOptions& options) {

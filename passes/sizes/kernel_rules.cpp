@@ -197,7 +197,8 @@ bool is_view(const KernelCall& call) {
 } // namespace
 
 bool runs_as_one(const std::string& op) {
-  // Some backwards scatter into a tensor of zeros, in place unless their tensors are "subclass-like", as meta ones are.
+  // Some backwards scatter into a tensor of zeros, which they do otherwise on meta: Note [Derivatives that write] of
+  // passes/meta/cpp_forms.cpp.
   static const std::unordered_set<std::string> ops = {
       "aten::convolution",
       "aten::binary_cross_entropy_with_logits",
